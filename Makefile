@@ -94,7 +94,7 @@ test-slurm: setup ## run a mesh in a real Slurm, whose Debian packages are insta
 	@tools/setup-debian.sh slurmctld slurmd slurm-client munge
 	GYMMESH_TEST_SLURM=1 $(BIN)/python -m pytest tests/slurm $(ARGS)
 
-test-view: setup ## test the page of gym-cli view, in a real browser, too (needs npm, Chromium)
+test-view: setup ## test the page of gym-cli view and the site of make docs in a browser (needs npm)
 	@tools/test-view.sh $(ARGS)
 
 test-vllm: setup ## run the tests that need a real vLLM (DEVICE=gpu where there is one; VLLM=0.24)

@@ -18,10 +18,10 @@ PAGE = "docs/how-to/datasets.md"
 _HEAD = """\
 # Known data sets
 
-Make tasks from a public data set that you have downloaded, without naming a column: `gym-cli \
-import` recognises the data set by its columns. Each task names the [environment](environments.md) \
-that judges it. This page is generated from the recipes in the package \
-(`python -m tools.datasets`).
+Make tasks from a public data set that you have downloaded. `gym-cli import` recognises the data \
+set by its columns, so you don't name columns. Each task names the [environment](environments.md) \
+that judges the task. `python -m tools.datasets` generates this page from the package's recipes, \
+one for each data set.
 
 <!-- check: hidden train.jsonl
 {"question": "Ann has 3 pens and buys 4. How many has she?", "answer": "3 + 4 = 7\\n#### 7"}
@@ -35,18 +35,20 @@ rows          2 read
 data set      gsm8k, 2 rows
 tasks         2 in tasks.jsonl
 $ gym-cli data validate tasks.jsonl
-tasks.jsonl: 2 tasks, all right; --config asks environments, too
+tasks.jsonl: 2 tasks, all right; --config FILE also checks the rows with their environments
 ```
 
-- If columns are ambiguous, `--dataset NAME` names the data set. `--env NAME` names another \
-environment.
-- Columns that no recipe uses become keys of the task; `--only-columns` omits them.
-- A row that doesn't fit is rejected with its file and line, see \
-[importing](import.md#rows-that-cannot-be-imported).
-- No data set comes with gymmesh, and none is downloaded.
+- If several data sets have the file's columns, select the data set with `--dataset NAME`.
+- `--env NAME` selects a different environment for all tasks.
+- Columns that the recipe doesn't use become keys of the task; `--only-columns` omits these \
+columns.
+- If a row doesn't fit the data set, `gym-cli import` rejects the row and reports its file and \
+line: see [importing](import.md#rows-that-cannot-be-imported).
+- gymmesh contains no data sets and downloads none.
 
-For a file of an unknown data set, the command shows its columns, the nearest data sets, a guess \
-and a question. It writes nothing, and the exit code is 1:
+If no known data set has the file's columns, `gym-cli import` writes no tasks and exits with code \
+1. The command shows the file's columns, the nearest known data sets, and a guess which columns \
+are the prompt and the answer:
 
 <!-- check: hidden mine.jsonl
 {"exercise": "What is 6 * 7?", "result": 42}
@@ -56,33 +58,36 @@ and a question. It writes nothing, and the exit code is 1:
 $ gym-cli import mine.jsonl --output mine-tasks.jsonl
 ```
 
-Then import it with [`--format hf`](import.md#columns) and the columns' names.
+Then import the file with [`--format hf`](import.md#columns) and the names of its columns.
 """
 _JUDGED = """\
 ## Judged
 
-"Tried" counts rows that were written for the tests, in the data set's columns: with fractions, \
-negative numbers, three to ten choices, several calls, and others. None is a row of the data set. \
-The tests import them from JSON lines and from Parquet. They play each row's right answer, which \
-wins for every row, and the other rows' answers, which lose.
+gymmesh's tests check each recipe with rows that we wrote in the data set's columns, for example \
+with fractions, negative numbers, three to ten choices, or several calls. No test row is copied \
+from a data set. The tests import the rows from JSON lines and from Parquet. For each row, the \
+tests judge the row's right answer, which earns the reward, and the right answers of the other \
+rows, which earn no reward.
 
-| `--dataset` | data set | environment | tried | right answers that win |
+| `--dataset` | data set | environment | test rows | test rows whose right answer earns the reward |
 |---|---|---|---|---|
 """
 _REFUSED = """\
 ## Not judged
 
-These are recognised and rejected by name: no environment that comes with gymmesh\
- can judge them.
+`gym-cli import` recognises these data sets and rejects them: no environment that comes with \
+gymmesh can judge their tasks.
 
-| `--dataset` | data set | why, and what to do |
+| `--dataset` | data set | why gymmesh can't import the data set, and what to do |
 |---|---|---|
 """
 _COLUMNS = """\
 ## Columns
 
-A data set is recognised by its required columns; further columns are allowed. If several data \
-sets fit, the one with the most columns is chosen.
+`gym-cli import` recognises a data set by its required columns; a file may have additional \
+columns. If several data sets fit, `gym-cli import` chooses the data set with the most columns. \
+In the tables, `becomes` lists what the importer writes into the task: the prompt, the tools, or \
+keys of the task.
 """
 
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Tests the page of gym-cli view: its lint, types and unit tests; that what is committed is what a
-# build gives; and every feature in a real browser. Run by `make test-view`.
+# build gives; every feature in a real browser; and the built site of the documentation in one. Run by
+# `make test-view`.
 #
 #   tools/test-view.sh               all of it; further arguments go to pytest
 #   tools/test-view.sh --pictures    draw the pictures of docs/how-to/view.md instead
@@ -28,4 +29,5 @@ diff -r "$kept" $built || {
     exit 1
 }
 echo "== in a browser"
-.venv/bin/python -m pytest tests/view "$@"
+[ -f dist/docs/index.html ] || tools/docs.sh
+.venv/bin/python -m pytest tests/view tests/site "$@"

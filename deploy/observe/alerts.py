@@ -79,7 +79,8 @@ def _processes(scope: Scope, times: Times) -> list[Alert]:
             "> 0",
             0,
             "warning",
-            "{{ $value | humanize }} instances did not renew their lease: killed, hung or cut off.",
+            "{{ $value | humanize }} instances did not renew their lease: they were killed, hung "
+            "or cut off from the registry.",
         ),
         Alert(
             "GymmeshNoAgent",
@@ -113,8 +114,8 @@ def _processes(scope: Scope, times: Times) -> list[Alert]:
             "< 0.1",
             0,
             "warning",
-            f"{_WHERE}: {{{{ $value | humanizePercentage }}}} of the time of the {{{{ $labels.file"
-            " }} in use is left.",
+            f"{_WHERE}: the {{{{ $labels.file }}}} in use expires soon. {{{{ $value |"
+            " humanizePercentage }} of its validity is left.",
             guard=f"and {ends} - time() < {times.seconds(30 * 24 * 3600):g}",
         ),
     ]  # fmt: skip
@@ -129,8 +130,8 @@ def _rollouts(scope: Scope) -> list[Alert]:
             "> 0.2",
             2,
             "critical",
-            "{{ $value | humanizePercentage }} of the attempts of {{ $labels.agent }} in"
-            " {{ $labels.environment }} fail.",
+            "{{ $value | humanizePercentage }} of the attempts of agent {{ $labels.agent }} in"
+            " environment {{ $labels.environment }} fail.",
             guard=f"and on (agent, environment) {failed} >= 10",
         ),
         Alert(
@@ -139,7 +140,8 @@ def _rollouts(scope: Scope) -> list[Alert]:
             "> 0",
             5,
             "critical",
-            "{{ $value | humanize }} attempts wait in {{ $labels.agent }}, and no attempt ends.",
+            "{{ $value | humanize }} attempts wait in agent {{ $labels.agent }}, and no attempt "
+            "ends.",
             guard=f"unless on (agent) {scope.rate(m.ROLLOUTS, 'agent')} > 0",
         ),
         Alert(
@@ -148,7 +150,8 @@ def _rollouts(scope: Scope) -> list[Alert]:
             "> 0.05",
             5,
             "critical",
-            "{{ $value | humanizePercentage }} of the verdicts of {{ $labels.environment }} fail.",
+            "{{ $value | humanizePercentage }} of the verdicts of environment {{ "
+            "$labels.environment }} fail.",
         ),
     ]
 
@@ -163,8 +166,8 @@ def _models(scope: Scope) -> list[Alert]:
             "> 0",
             1,
             "warning",
-            "Endpoint {{ $labels.endpoint }} of {{ $labels.model }} failed too often in a row and"
-            " gets no calls.",
+            "Endpoint {{ $labels.endpoint }} of model {{ $labels.model }} failed too often in a row"
+            " and gets no calls.",
         ),
         Alert(
             "GymmeshModelQueueLong",
@@ -172,7 +175,8 @@ def _models(scope: Scope) -> list[Alert]:
             "> 60",
             10,
             "warning",
-            "Calls of {{ $labels.model }} wait {{ $value | humanizeDuration }} for a place.",
+            "Calls of model {{ $labels.model }} wait {{ $value | humanizeDuration }} for a place "
+            "in the model service.",
         ),
         Alert(
             "GymmeshTokensDiverge",
@@ -180,7 +184,7 @@ def _models(scope: Scope) -> list[Alert]:
             "> 0",
             0,
             "critical",
-            "{{ $value | humanize }} calls of {{ $labels.model }} broke the exact-token law.",
+            "{{ $value | humanize }} calls of model {{ $labels.model }} broke the exact-token law.",
         ),
         Alert(
             "GymmeshWeightsDiffer",
@@ -188,7 +192,8 @@ def _models(scope: Scope) -> list[Alert]:
             "> 0",
             10,
             "warning",
-            "Services of {{ $labels.model }} have weights {{ $value | humanize }} versions apart.",
+            "Services of model {{ $labels.model }} have weights {{ $value | humanize }} versions "
+            "apart.",
         ),
     ]
 
@@ -202,7 +207,8 @@ def _others(scope: Scope, times: Times) -> list[Alert]:
             f"> {times.seconds(60):g}",
             1,
             "critical",
-            f"{_WHERE} goes by a list of services that is {{{{ $value | humanizeDuration }}}} old.",
+            f"{_WHERE} uses a list of services that its registry last confirmed"
+            " {{ $value | humanizeDuration }} ago.",
         ),
         Alert(
             "GymmeshXdsRefused",
@@ -210,7 +216,8 @@ def _others(scope: Scope, times: Times) -> list[Alert]:
             "> 0",
             0,
             "warning",
-            "xDS clients reject {{ $labels.type }} and keep their previous state.",
+            "xDS clients reject {{ $labels.type }} resources and keep their previous "
+            "configuration.",
         ),
         Alert(
             "GymmeshSandboxFails",
@@ -218,7 +225,7 @@ def _others(scope: Scope, times: Times) -> list[Alert]:
             "> 0",
             1,
             "warning",
-            "{{ $value | humanize }} programs could not be run in a sandbox.",
+            "{{ $value | humanize }} programs could not start in a sandbox.",
         ),
         Alert(
             "GymmeshSandboxPlacesTaken",
@@ -226,8 +233,8 @@ def _others(scope: Scope, times: Times) -> list[Alert]:
             "> 0",
             10,
             "warning",
-            "{{ $value | humanize }} calls wait for a place for a sandbox of"
-            " {{ $labels.service }}.",
+            "{{ $value | humanize }} calls wait for a place in sandbox service {{ $labels.service "
+            "}}.",
         ),
         Alert(
             "GymmeshSandboxesLost",
@@ -235,7 +242,8 @@ def _others(scope: Scope, times: Times) -> list[Alert]:
             "> 0",
             0,
             "warning",
-            "{{ $value | humanize }} sandboxes of {{ $labels.service }} were lost while they ran.",
+            "{{ $value | humanize }} sandboxes of sandbox service {{ $labels.service }} were lost "
+            "while they ran.",
         ),
         Alert(
             "GymmeshSandboxesLeft",
@@ -243,7 +251,8 @@ def _others(scope: Scope, times: Times) -> list[Alert]:
             "> 0",
             0,
             "warning",
-            "{{ $value | humanize }} sandboxes of {{ $labels.service }} could not be ended.",
+            "Sandbox service {{ $labels.service }} could not end {{ $value | humanize }} "
+            "sandboxes.",
         ),
         Alert(
             "GymmeshDiskSlow",
@@ -251,7 +260,7 @@ def _others(scope: Scope, times: Times) -> list[Alert]:
             f"> {times.seconds(5):g}",
             5,
             "warning",
-            "The collector at {{ $labels.instance }} takes {{ $value | humanizeDuration }} to put"
-            " outcomes on disk.",
+            "The collector at {{ $labels.instance }} needs {{ $value | humanizeDuration }} to write"
+            " outcomes to disk.",
         ),
     ]

@@ -1,4 +1,4 @@
-"""Sandboxes by two commands of the machine: bwrap starts one, nsenter starts programs in it."""
+"""Sandboxes by two commands: bwrap starts a sandbox, nsenter starts programs in the sandbox."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ ROOT = (
 )  # fmt: skip
 FIRST = ("/bin/sh", "-c", "echo ready >&2; exec sleep infinity")
 SPACES = ("--user", "--preserve-credentials", "--mount", "--pid", "--net", "--ipc", "--uts")
-# A shell between them: nsenter stops when its own child is stopped.
+# nsenter stops when its direct child is stopped. So the direct child is a shell.
 PROGRAM = (
     "setpriv",
     "--bounding-set=-all",
@@ -33,7 +33,7 @@ PROGRAM = (
 
 
 class NamespaceSandbox(ShellSandbox):
-    """A first process that sleeps in namespaces of its own, and programs that enter them."""
+    """A first process that sleeps in its own namespaces, and programs that enter its namespaces."""
 
     def __init__(self, spec: SandboxSpec, first: Process, number: int) -> None:
         super().__init__(spec, backend="namespaces", image="host", image_digest="")
@@ -74,7 +74,7 @@ class NamespaceBackend(SandboxBackend):
     async def open(self) -> None:
         for program in ("bwrap", "nsenter", "setpriv"):
             if shutil.which(program) is None:
-                raise ConfigError(f"there is no {program}; apt-get install bubblewrap util-linux")
+                raise ConfigError(f"{program} is missing; apt-get install bubblewrap util-linux")
 
     async def end_leftovers(self, instance_id: str) -> int:
         return 0  # a sandbox ends with the process that started it
@@ -84,7 +84,7 @@ class NamespaceBackend(SandboxBackend):
 
     async def create(self, spec: SandboxSpec) -> NamespaceSandbox:
         if spec.root != "host":
-            raise image_not_found(str(spec.root), "there is only 'host'")
+            raise image_not_found(str(spec.root), "the only image is 'host'")
         command = ("bwrap", *ROOT, "--info-fd", "1", *FIRST)
         first = await asyncio.create_subprocess_exec(
             *command, stdin=DEVNULL, stdout=PIPE, stderr=PIPE

@@ -20,6 +20,7 @@ from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_agent.config import AgentConfig
 from gymmesh_agent.gateway.gateway import Gateway
 from gymmesh_cli.main import cli
+from gymmesh_client.rollout import completed_of_row
 from gymmesh_data.rollout import StoredRollout, rollout_of_line
 from gymmesh_mesh import Defaults, MeshConfig
 from gymmesh_resource.config import EnvironmentConfig
@@ -27,7 +28,6 @@ from gymmesh_rows import read_row
 from gymmesh_trainers import Rollout, TrainerCollector
 from gymmesh_trainers.hooks.lost import kept_samples
 from gymmesh_trainers.nemo_rl import trained_row
-from gymmesh_trainers.trainer_collector.stored import completed_of_row
 from gymmesh_view.rollout.detail import detail_of
 from tests.support.vllm_server import FakeVllm, Reply, calls, says
 from tests.unit.gateway.programs import ProgramAgent, posting

@@ -86,7 +86,7 @@ async def test_a_retry_gives_up_only_what_the_command_asks_for(
     assert len(rows_of(folder / "rollouts.failures.jsonl")) == 5
     unknown = await gym(*asked, "-n", "3", "--resume", "--retry", "task=none", cwd=folder)
     unknown.said("--retry task=none: ")
-    unknown.said("has no such task")
+    unknown.said("have no task with this id")
     assert unknown.code == 1
     rest = await gym(*asked, "-n", "3", "--limit", "2", "--resume", "--retry", "failed", cwd=folder)
     assert (rest.code, json.loads(rest.out)["completed"]) == (0, 6)

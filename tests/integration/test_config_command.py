@@ -69,12 +69,12 @@ async def test_the_options_of_agents_are_checked(tmp_path: Path) -> None:
     assert done.code == 1, done.err
     problems = json.loads(done.out)["problems"]
     wanted = {
-        "tool_loop": "takes no options, got: surprise",
+        "tool_loop": "has no options; remove: surprise",
         "no_class": "use: there is no agent 'no_such_agent'",
         "unknown": "there is no known program 'codx'; did you mean 'codex'?",
-        "two": "program: give exactly one of program, command and function",
-        "nothing": "program: give exactly one of program, command and function",
-        "other_key": "timeout: is not an option of the agent program",
+        "two": "program: set exactly one of program, command and function",
+        "nothing": "program: set exactly one of program, command and function",
+        "other_key": "timeout: is not an option of the agent 'program'",
         "no_function": "function: 'no_such_module:run' cannot be imported",
         "no_list": "path: Expected `array`, got `str`",
         "side_call": "side_calls[0].kind: has no condition",

@@ -93,7 +93,7 @@ def test_a_word_of_python_is_said_to_be_one(tmp_path: Path) -> None:
 def test_a_stand_in_answers_for_a_judge(folder: Path) -> None:
     done = gym(folder, "env", "test", "kind.py:Kind", "--sessions", "5")
     assert done.code == 0, done.out + done.err
-    assert 'a stand-in that answers "OK" replaces judge' in done.out
+    assert 'a stand-in that always answers "OK" replaces the models judge' in done.out
     assert "1 x reward 1" in done.out
 
 
@@ -170,14 +170,14 @@ def test_examples_that_are_missing_stop_no_run(folder: Path) -> None:
     [
         (
             "{'task_id': 'one'}",
-            "Careless.examples is a dict; it must be a list of task rows, or the name of a file "
-            "with them next to the class's module.",
+            "Careless.examples is a dict. Set it to a list of task rows, or to the name of a file "
+            "of task rows next to the class's module.",
         ),
         ("'latin.jsonl'", "/latin.jsonl cannot be read: 'utf-8' codec can't decode byte 0xe9"),
         ("'list.jsonl'", "Example task 1 of 'Careless' is broken: must be an object"),
         (
             "'bare.jsonl'",
-            "Example task 1 of 'Careless' is broken: prompt: is missing; add it, or",
+            "Example task 1 of 'Careless' is invalid: prompt: is missing. Add it, or",
         ),
     ],
 )
@@ -210,7 +210,7 @@ def test_tasks_of_the_users_own(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("place", "said"),
-    [("nowhere/", "no environment"), ("kind.py:Missing", "its environments: Kind"),
+    [("nowhere/", "no environment"), ("kind.py:Missing", "The environments in it: Kind"),
      ("gone.py", "no file gone.py"), (".", "no pyproject.toml")],
 )  # fmt: skip
 def test_a_place_without_environments_is_one_sentence(folder: Path, place: str, said: str) -> None:

@@ -59,7 +59,7 @@ async def test_a_model_that_answers(server: FakeEndpoint, tmp_path: Path) -> Non
     assert first == f"ok      judge  chat  m-1  {server.url}"
     assert "s, 11 + 7 tokens: I am ready. Really, " in second
     assert second.endswith("…")
-    assert third.strip().startswith("can: streaming, ")
+    assert third.strip().startswith("supports: streaming, ")
     assert "tools" in third
     # A whole prompt, bounded, once; and a tool, which it has to call.
     seen, offered = server.requests
@@ -98,7 +98,7 @@ async def test_failures_say_what_to_do(server: FakeEndpoint, tmp_path: Path) -> 
     assert rows["good"]["text"] == "ok"
     assert rows["good"]["latency_s"] > 0
     assert "tools" not in rows["good"]["capabilities"]
-    assert rows["good"]["no_tools"] == "no tool call but text: ok"
+    assert rows["good"]["no_tools"] == "text and no tool call: ok"
     assert "did you mean 'max_tokens_key'" in rows["wrong"]["message"]
     assert "fix: start the endpoint, or correct host and port in url" in done.out
     assert "fix: correct api_key" in done.out
@@ -109,7 +109,7 @@ async def test_failures_say_what_to_do(server: FakeEndpoint, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("replies", "seen"),
     [
-        ([fake.text("42")], "no tool call but text: 42"),
+        ([fake.text("42")], "text and no tool call: 42"),
         ([fake.text("")], "neither a tool call nor text"),
         ([fake.answer(None, [("c", "add", "{left: 1")])], "not a JSON object: {left: 1"),
         ([fake.answer(None, [("c", "add", "[1, 2]")])], "not a JSON object: [1, 2]"),
@@ -124,9 +124,9 @@ async def test_tools_are_said_only_of_a_model_that_calls_one(
     server.script = [fake.text("ready"), *replies]
     done = await gym("models", "check", "judge", "--config", write(tmp_path, judge=chat(server)))
     assert done.code == 0
-    can = next(line for line in done.out.splitlines() if "can: " in line)
+    can = next(line for line in done.out.splitlines() if "supports: " in line)
     assert ("tools" in can) == (not seen)
-    assert ("no tools: " in done.out) == bool(seen)
+    assert ("no tool calls: " in done.out) == bool(seen)
     assert seen in done.out
 
 

@@ -254,7 +254,7 @@ async def test_openai_is_not_asked_with_a_name_that_it_refuses(tmp_path: Path) -
     failure = rollout.failed.failure
     assert failure.boundary == rollout_pb2.BOUNDARY_MODEL
     assert not failure.retry_safe
-    assert "params.tools[0].name is 'math.add', which this endpoint refuses" in (
+    assert "params.tools[0].name is 'math.add', but this endpoint accepts only names of" in (
         failure.status.message
     )
     assert seen == []

@@ -152,7 +152,7 @@ async def test_a_secret_that_was_written_out_is_asked_for(
     resumed = ["collect", "--resume", "--retry", "failed"]
     refused = await gym(*resumed, cwd=tmp_path)
     refused.said(
-        "models.policy.api_key: this value is secret and was not stored with the run",
+        "models.policy.api_key: this value is secret, so the run did not store it",
         f"--set {key}VALUE",
     )
     done = await gym(*resumed, "--set", f"{key}sk-right-0123456789", cwd=tmp_path)

@@ -265,15 +265,15 @@ async def test_a_function_that_reads_a_state_that_was_not_kept_gives_no_reward(
     done = await reverify(folder, "", "--verifier", "stricter.py:generous", "--dry-run")
     assert done.code == 1
     assert "no rollout was judged" in done.err
-    assert "the rollout's session is gone and its state was not kept" in done.err
+    assert "the session of this rollout has ended and its state was not kept" in done.err
     live = await reverify(folder, "shop.py:Shop", "--dry-run")
     assert live.code == 1
-    assert "skipped       2 whose session ended, and whose state was not kept" in live.out
+    assert "skipped       2 whose session ended and whose final state was not kept" in live.out
 
 
 async def test_stored_calls_are_replayed_where_tools_may_be(folder: Path) -> None:
     rows = await collect(folder, "ledger.py:Ledger")
-    why = "state is a Connection, which JSON cannot hold"
+    why = "state is a Connection, which can't be written as JSON"
     assert [row["final_state"] for row in rows] == [{"omitted": why}] * 2
     done = await reverify(
         folder, "ledger.py:Ledger", "-o", "judged.jsonl", "--json", LEDGER_VERSION="2"
@@ -300,7 +300,7 @@ async def test_tools_that_answer_something_else_leave_a_rollout_out(folder: Path
     assert left.code == 0, left.err
     assert "replayed      2 rollouts, 1 with differences" in left.out
     assert "add (call_1) answered '2 x apple: 4', now '2 x apple: 6'" in left.out
-    assert "skipped       1 whose tools return something else" in left.out
+    assert "skipped       1 whose replayed tool calls return different" in left.out
     judged = await reverify(
         folder, "ledger.py:Ledger", "--dry-run", "--json", "--on-difference", "judge", **dearer
     )
@@ -320,7 +320,7 @@ async def test_rollouts_with_turns_are_not_replayed(folder: Path, kept: bool) ->
     else:
         done.said(
             "environment 'shop' takes turns, which a replay of tool calls does not repeat",
-            "Set keep_state in its class",
+            "Set keep_state in the environment's class",
         )
 
 

@@ -198,7 +198,9 @@ async def test_verdicts_of_a_rolling_upgrade_are_counted_and_told(tmp_path: Path
     assert judged.keys() == {"1", "2"}
     assert json.loads(out)["verdicts"] == {"noted": judged}
     told = (tmp_path / "rows.errors.log").read_text()
-    assert "verdicts of noted have version 2, but earlier ones of this run have 1" in told
+    assert (
+        "verdicts of noted have version 2, but earlier verdicts of this run have version 1" in told
+    )
     profile = await gym("profile", output, cwd=ROOT)
     mixed = f"noted: {judged['1']} of version 1, {judged['2']} of version 2"
     assert f"verdicts have different versions: {mixed}" in profile.out

@@ -45,7 +45,7 @@ def token_file(tmp_path: Path) -> Path:
     [
         (["--stream-listen", "127.0.0.1:0"], "add --stream"),
         (["--stream-lease", "5"], "add --stream"),
-        (["--stream", "--stream-token-file", "x"], "for --stream-listen"),
+        (["--stream", "--stream-token-file", "x"], "needs --stream-listen"),
         (["--stream", "--no-control"], "nobody can read the groups"),
         (["--stream", "--stream-listen", "9500"], "expected HOST:PORT"),
         (["--stream", "--stream-listen", "127.0.0.1:70000"], "expected HOST:PORT"),

@@ -147,10 +147,10 @@ def report(found: dict[str, Found], options: argparse.Namespace) -> str:
     """The section of the page."""
     heads = [
         "model's latency, collector",
-        "rollouts a second",
-        "CPU of the collector, ms a rollout",
-        "with its start and end",
-        "CPU of the mesh, ms a rollout",
+        "rollouts per second",
+        "CPU of the collector, ms per rollout",
+        "CPU of the collector with its start and end, ms per rollout",
+        "CPU of the mesh, ms per rollout",
     ]
     rows = []
     for late_s in _LATENCIES_S:
@@ -168,10 +168,11 @@ def report(found: dict[str, Found], options: argparse.Namespace) -> str:
     rpcs = sorted({one.rpc for one in found.values()})
     return "\n\n".join(
         [
-            f"{options.in_flight} rollouts in flight by {' and '.join(rpcs)}, of which the agent "
-            f"saw {seen} or more at once from every collector; {options.rollouts:,} in each run, "
-            f"all completed. Medians of {options.rounds} rounds, and the median ratio to gym-cli "
-            "in the same round:",
+            f"The collectors use the RPC {' and '.join(f'`{rpc}`' for rpc in rpcs)} with "
+            f"{options.in_flight} rollouts in flight. The agent had at least {seen} rollouts in "
+            f"flight from every collector. Each run has {options.rollouts:,} rollouts, and all "
+            f"completed. The figures are medians of {options.rounds} rounds. In brackets: the "
+            "median ratio to `gym-cli` in the same round:",
             table(heads, rows),
             f"{'; '.join(compiled)}. {machine()} `make bench-clients`.",
         ]

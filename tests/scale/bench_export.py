@@ -150,8 +150,8 @@ def main() -> None:
                 out.write(orjson.dumps(row_of(number)) + b"\n")
         megabytes = rows.stat().st_size / 1e6
         lines = _lines(chosen.only.split(","), rows)
-    head = ["export", "records", "MB of input a second of CPU", "CPU, to copying the rows"]
-    head += ["CPU, to the same by hand", "memory, MB"]
+    head = ["export", "records", "MB of input per second of CPU", "CPU, ratio to copying"]
+    head += ["CPU, ratio to the loop by hand", "memory, MB"]
     text = f"{chosen.rows:,} rows, {megabytes:,.0f} MB:\n\n{table(head, lines)}\n\n{machine()}"
     print(text)
     if chosen.write:

@@ -172,6 +172,12 @@ def _shown(figure: float | None, digits: int) -> str:
     return "–" if figure is None else f"{figure:.{digits}f}"
 
 
+_POINT: Final = "rollouts in flight, model latency"
+_SIZES: Final = (
+    "contender", "processes", "memory when idle, MB", "memory after the runs, MB", "ready after, s"
+)  # fmt: skip
+
+
 def _label(point: _Point) -> str:
     late = f"0–{point[1] * 1e3:.0f} ms" if point[1] else "0"
     return f"{point[0]}, {late}"
@@ -235,15 +241,17 @@ def report(found: dict[str, Found], points: Sequence[_Point]) -> str:
         if not one.absent
     ]
     sections = [
-        "CPU milliseconds per rollout over all processes, and the ratio to the bare loop:",
-        table(["in flight, latency", *heads], cost),
+        "CPU in milliseconds per rollout, all processes together; in brackets the ratio to the "
+        "bare loop:",
+        table([_POINT, *heads], cost),
         "Rollouts per second:",
-        table(["in flight, latency", *heads], speeds),
+        table([_POINT, *heads], speeds),
         *_of_tls(found, points),
         *_counted(found, points),
         *_against_peers(found, points),
-        "Memory (PSS, MB) and seconds from the command to ready, the collector's process included:",
-        table(["", "processes", "idle", "after the runs", "ready"], size),
+        "Memory (PSS), and the time from the start command until the contender is ready. The "
+        "collector's process is included:",
+        table(_SIZES, size),
         *[
             f"{_title(name, one)}: ABSENT ({one.absent})."
             for name, one in found.items()
@@ -258,9 +266,10 @@ def _of_tls(found: dict[str, Found], points: Sequence[_Point]) -> list[str]:
     if "mtls" not in found or "mesh" not in found:
         return []
     ratios = [_shown(ratio(found["mtls"], found["mesh"], point), 2) for point in points]
-    heads = ["in flight, latency", *map(_label, points)]
+    heads = [_POINT, *map(_label, points)]
     return [
-        "Mutual TLS and authorisation, times the mesh without:",
+        "CPU of the mesh with mutual TLS and authorisation, divided by the CPU of the mesh without "
+        "them:",
         table(heads, [["mesh over mTLS", *ratios]]),
     ]
 
@@ -284,7 +293,7 @@ def _counted(found: dict[str, Found], points: Sequence[_Point]) -> list[str]:
         instructions.append(f"{statistics.median(every) / 1e3:,.0f}")
     return [
         "Thousand cycles of the processor per rollout, in user space and the kernel:",
-        table(["in flight, latency", *heads], [*rows, instructions]),
+        table([_POINT, *heads], [*rows, instructions]),
     ]
 
 
@@ -300,8 +309,8 @@ def _against_peers(found: dict[str, Found], points: Sequence[_Point]) -> list[st
     if not rows:
         return []
     ours = [_title(name, one) for name, one in found.items() if name in LAYOUTS]
-    heads = ["peer", "in flight, latency", *ours]
-    return ["How many times the CPU time of ours the peers take:", table(heads, rows)]
+    heads = ["peer", _POINT, *ours]
+    return ["CPU of each peer, divided by the CPU of each layout of gymmesh:", table(heads, rows)]
 
 
 def misses(found: dict[str, Found]) -> list[str]:

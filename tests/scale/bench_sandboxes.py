@@ -225,23 +225,29 @@ def report(found: dict[str, Found]) -> str:
     together = [
         [str(opened), *(_together(one, opened) for one in there.values())] for opened in numbers
     ]
+    start_heads = [
+        "contender",
+        "time of one at a time, p50 / p99, ms",
+        "CPU of each, ms",
+        "sandboxes per second of CPU",
+        f"sandboxes per second, {os.cpu_count()} at a time",
+    ]
     memory = [[_title(name, one), f"{one.idle_mb:.2f}"] for name, one in there.items()]
     absent = [f"{_title(name, one)}: ABSENT ({one.absent})." for name, one in found.items()
               if one.absent]  # fmt: skip
     return "\n\n".join(
         [
-            "Sandboxes that are made, run `/bin/true` and end: milliseconds until that has ended "
-            "(p50 / p99) and of CPU, and sandboxes for each second of CPU, one at a time; "
-            f"sandboxes a second with {os.cpu_count()} at a time:",
-            table(["", "ms", "CPU, ms", "a second of CPU", "a second"], starts),
-            "`/bin/true` in one of several open sandboxes, one at a time, ms (p50 / p99), and how "
-            "much longer than without a sandbox:",
-            table(["open", *heads], alone),
-            "The same, in all of them at a time: programs a second, and ms of CPU for each:",
-            table(["open", *heads], together),
-            f"Memory (PSS, MB) of one open sandbox in which nothing runs, of {numbers[-1]} "
-            "(Harbor: of 1):",
-            table(["", "MB"], memory),
+            "The cost to create a sandbox, run `/bin/true` in the sandbox and end it:",
+            table(start_heads, starts),
+            "The time of `/bin/true` in one of several open sandboxes, one program at a time, in "
+            "ms (p50 / p99). In brackets: how much longer the p50 is than without a sandbox:",
+            table(["open sandboxes", *heads], alone),
+            "`/bin/true` in all open sandboxes at the same time: programs per second, and in "
+            "brackets the CPU of a program in ms:",
+            table(["open sandboxes", *heads], together),
+            "Memory (PSS) of an open sandbox in which nothing runs. The figure is the total of "
+            f"{numbers[-1]} sandboxes (Harbor: of 1) divided by their number:",
+            table(["contender", "memory per sandbox, MB"], memory),
             *absent,
             machine(),
         ]
@@ -261,7 +267,7 @@ def _run(one: Found, none: Found | None, opened: int) -> str:
     shown = _latencies(one.runs[opened, False])
     if none is None or one is none:
         return shown
-    return f"{shown} (+{added_ms(one, none, opened):.1f})"
+    return f"{shown} ({added_ms(one, none, opened):+.1f})"
 
 
 def misses(found: dict[str, Found]) -> list[str]:

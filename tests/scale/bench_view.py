@@ -115,31 +115,37 @@ def _questions(rows: int) -> dict[str, Callable[[int], str]]:
         return number * 7919 % rows
 
     return {
-        "which names there are": lambda _: "facets",
+        "names for the filters": lambda _: "facets",
         "first page": lambda number: f"rollouts?offset={number}",
         "last page": lambda number: f"rollouts?offset={rows - 100 - number}",
-        "by environment": lambda number: f"rollouts?environment={_ENVIRONMENTS[number % 4]}",
-        "by environment, counted": lambda number: (
+        "filter by environment": lambda number: f"rollouts?environment={_ENVIRONMENTS[number % 4]}",
+        "filter by environment, count the rows": lambda number: (
             f"count?environment={_ENVIRONMENTS[number % 4]}&max_reward=0.{99 - number}"
         ),
-        "stop reason, by task": lambda number: f"rollouts?stop=MAX_STEPS&sort=task&offset={number}",
-        "all, the best first": lambda number: f"rollouts?sort=-reward&offset={number}",
-        "all, by tokens, last page": lambda number: (
+        "filter by stop reason, sort by task": lambda number: (
+            f"rollouts?stop=MAX_STEPS&sort=task&offset={number}"
+        ),
+        "all rows, sort by reward": lambda number: f"rollouts?sort=-reward&offset={number}",
+        "all rows, sort by tokens, last page": lambda number: (
             f"rollouts?sort=tokens&offset={rows - 100 - number}"
         ),
-        "reward range, by time": lambda number: (
+        "filter by reward, sort by duration": lambda number: (
             f"rollouts?min_reward=0.{number + 10}&max_reward=0.9&sort=-duration"
         ),
-        "reward range, counted": lambda number: f"count?min_reward=0.{number + 10}&max_reward=0.9",
-        "tag and tool, counted": lambda number: (
+        "filter by reward, count the rows": lambda number: (
+            f"count?min_reward=0.{number + 10}&max_reward=0.9"
+        ),
+        "filter by tag and tool, count the rows": lambda number: (
             f"count?tag=level%3Dhard&tool=add&min_turns={number % 4}&max_reward=0.{number + 10}"
         ),
-        "failed (there are none)": lambda number: f"rollouts?outcome=failed&min_turns={number}",
-        "a rare word": lambda number: f"rollouts?text={near(number)}%20",
-        "a common word, by reward": lambda number: (
+        "filter failed rollouts (no row matches)": lambda number: (
+            f"rollouts?outcome=failed&min_turns={number}"
+        ),
+        "search for a rare word": lambda number: f"rollouts?text={near(number)}%20",
+        "search for a common word, sort by reward": lambda number: (
             f"rollouts?text={_WORDS[number % 8]}&sort=reward"
         ),
-        "a common word, counted": lambda number: (
+        "search for a common word, count the rows": lambda number: (
             f"count?text={_WORDS[number % 8]}%20&min_reward=0.{number + 10}"
         ),
         "one rollout": lambda number: f"rollout?key=ro-{near(number)}",
@@ -203,11 +209,12 @@ def _report(source: Path, cache: Path, rows: int, repeats: int) -> str:
             most = viewer.most_mb()
         finally:
             process.terminate()
-    head = ["question", "median, ms", "slowest, ms", "the server's CPU, ms"]
+    head = ["request", "median, ms", "slowest, ms", "CPU of the server, ms"]
     return (
-        f"{rows:,} rows, {source.stat().st_size / 1e6:,.0f} MB: {indexed}; the index has "
-        f"{index / 1e6:,.0f} MB, and the server took {most:,.0f} MB of memory at most, all "
-        f"questions included.\n\n{table(head, answers)}\n\n{machine()}"
+        f"The file has {rows:,} rows and {source.stat().st_size / 1e6:,.0f} MB:\n\n{indexed}"
+        f"- The index has {index / 1e6:,.0f} MB.\n"
+        f"- The server took at most {most:,.0f} MB of memory, all requests included.\n\n"
+        f"{table(head, answers)}\n\n{machine()}"
     )
 
 
@@ -228,9 +235,10 @@ def _until_indexed(page: _Page, viewer: _Process, size: int, began: float) -> st
     print(f"{json.dumps(status)[:200]}", flush=True)
     between = f"{statistics.median(meanwhile):.0f} ms" if meanwhile else "no time"
     return (
-        f"the first rows appear after {first_s:.1f} s ({first_cpu_s:.1f} s of CPU), all are "
-        f"indexed after {indexed_s:.0f} s ({cpu_s:.0f} s of CPU, {size / 1e6 / cpu_s:.0f} MB a "
-        f"second of it), and a page of the table takes {between} meanwhile"
+        f"- The first rows appear after {first_s:.1f} s ({first_cpu_s:.1f} s of CPU).\n"
+        f"- All rows are indexed after {indexed_s:.0f} s ({cpu_s:.0f} s of CPU, "
+        f"{size / 1e6 / cpu_s:.0f} MB per second of CPU).\n"
+        f"- While the server indexes, it returns a page of the table in {between} (median).\n"
     )
 
 

@@ -205,52 +205,57 @@ def report(
     ms = 1000.0
     rows = [
         [
-            f"one of {options.endpoints:,} endpoints changes, until each of {options.streams} "
-            "streams has it",
+            f"time from a change of one of {options.endpoints:,} endpoints until each of "
+            f"{options.streams} streams has received it",
             f"{pushed['p50'] * ms:.0f} ms median, {pushed['p99'] * ms:.0f} ms p99, "
             f"{pushed['max'] * ms:.0f} ms at most",
         ],
-        ["CPU time of the control plane for it", f"{pushed['cpu_ms']:.0f} ms"],
-        ["memory of the control plane with them", f"{memory:.0f} MB"],
+        ["CPU time of the control plane for this change", f"{pushed['cpu_ms']:.0f} ms"],
+        ["memory of the control plane with these endpoints and streams", f"{memory:.0f} MB"],
         [
-            "“takes no calls” in the registry, until the last call that a gRPC channel sends there",
+            "time from NOT_SERVING in the registry until the last call to the instance",
             _spread(waits),
         ],
         *_over_consul(dead),
         [
-            f"{options.changes:,} endpoints come and go, {churned['per_s']:,.0f} a second",
-            f"{churned['cpu']:.2f} processors; {churned['before_mb']:.0f} MB before, "
+            f"{options.changes:,} endpoints register and leave, {churned['per_s']:,.0f} per second",
+            f"{churned['cpu']:.2f} processors busy; memory {churned['before_mb']:.0f} MB before, "
             f"{churned['after_mb']:.0f} MB after; {churned['stale']:.0f} streams with an old state",
         ],
     ]
-    return f"{table(['what', 'figure'], rows)}\n\n{machine()} `make bench-xds`."
+    return f"{table(['what is measured', 'result'], rows)}\n\n{machine()} `make bench-xds`."
 
 
 def _over_consul(dead: consul.Figures | None) -> list[list[str]]:
     """The lines of an instance that becomes critical in Consul."""
     if dead is None:
-        return [["critical in Consul, until the last call", "not measured: there was no Consul"]]
+        return [
+            ["time from critical in Consul until the last call", "not measured: no Consul agent"]
+        ]
     deaths = dead.deaths
     lost = sum(one.lost for one in deaths)
     return [
         [
-            "a TTL check is failed in Consul, until the last call that a gRPC channel sends there",
+            "time from a failed TTL check in Consul until the last call to the instance",
             _spread(dead.failed_s),
         ],
         [
-            "an instance is killed (SIGKILL), until the last call that a gRPC channel sends there",
-            f"{_spread([one.last_call_s for one in deaths])}; {lost} calls found nobody there",
+            "time from SIGKILL to an instance until the last call to the instance",
+            f"{_spread([one.last_call_s for one in deaths])}; {lost} calls did not reach an "
+            "instance",
         ],
         [
-            "the same, until Consul's gRPC check, which runs every second, says critical",
+            "time from SIGKILL to an instance until Consul's gRPC check (every second) reports "
+            "critical",
             _spread([one.critical_s for one in deaths]),
         ],
         [
-            "critical by that check, until a stream of the control plane has it",
+            "time from critical in Consul's gRPC check until a stream of the control plane has "
+            "received it",
             _spread([max(0.0, one.told_s - one.critical_s) for one in deaths]),
         ],
         [
-            "critical by that check, until the last call that a gRPC channel sends there",
+            "time from critical in Consul's gRPC check until the last call to the instance",
             _spread([max(0.0, one.last_call_s - one.critical_s) for one in deaths]),
         ],
     ]
@@ -261,7 +266,7 @@ def _spread(waits_s: Sequence[float]) -> str:
     p90 = statistics.quantiles(waits_s, n=10, method="inclusive")[8]
     return (
         f"{statistics.median(waits_s) * 1e3:.0f} ms median, {p90 * 1e3:.0f} ms p90, "
-        f"{max(waits_s) * 1e3:.0f} ms at most of {len(waits_s)}"
+        f"{max(waits_s) * 1e3:.0f} ms at most, of {len(waits_s)} changes"
     )
 
 

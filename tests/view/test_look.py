@@ -214,7 +214,7 @@ def test_tokens_are_read_as_text(browser: Any, tmp_path: Path, kind: str) -> Non
         said = "The ticket is open.\u21b5\nIt waits for the customer\u2019s answer \u2615.<|end|>"
         assert heat.inner_text() == said
         assert "The ticket is open" in heat.get_attribute("aria-label")
-        assert page.get_by_text("Text by tokenizer.json.").is_visible()
+        assert page.get_by_text("Text from tokenizer.json.").is_visible()
         assert page.locator(".heat .badge").count() == 0
         # Text is read in lines, so tokens of one line are at one height.
         tops = [one.bounding_box()["y"] for one in heat.locator(".token").all()[:4]]
@@ -235,7 +235,7 @@ def test_a_vocabulary_that_is_another_models_is_doubted(browser: Any, tmp_path: 
         page.get_by_role("button", name=re.compile("Show .* tokens")).last.click()
         doubt = page.locator(".heat .badge.warn")
         doubt.wait_for()
-        assert "don't spell the answer: it may be another model's" in doubt.inner_text()
+        assert "does not contain the answer" in doubt.inner_text()
 
 
 def test_nothing_is_wider_than_a_phone(browser: Any, address: str) -> None:

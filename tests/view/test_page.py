@@ -183,7 +183,7 @@ def test_repeats_stand_side_by_side(page: Any) -> None:
     assert len({box["y"] for box in boxes}) == 1
     page.get_by_label("mark to compare").nth(0).check()
     page.get_by_label("mark to compare").nth(1).check()
-    page.get_by_role("link", name="compare the two that are marked").click()
+    page.get_by_role("link", name="compare the two marked rollouts").click()
     page.wait_for_selector(".pairs")
     assert page.url.endswith("#/diff/ro-shop-4-0/ro-shop-4-1")
 
@@ -206,11 +206,13 @@ def test_what_is_not_there_says_so(browser: Any, address: str) -> None:
     page.goto(address)
     page.wait_for_selector("a.open")
     show(page, "#/rollout/nosuch", "main [role=alert]")
-    assert "there is no rollout 'nosuch' here" in page.get_by_role("alert").inner_text()
+    assert "there is no rollout 'nosuch' in these files" in page.get_by_role("alert").inner_text()
     page.get_by_role("link", name="back to the table").click()
     page.wait_for_selector("a.open")
     show(page, "#/?page=900", ".empty")
-    assert page.locator(".empty").inner_text() == "There are fewer pages."
+    assert (
+        page.locator(".empty").inner_text() == "There is no such page: the table has fewer pages."
+    )
     show(page, "#/?tool=nosuch", ".empty")
     assert page.locator(".empty").inner_text() == "No rollouts match these filters."
     page.context.close()
@@ -353,7 +355,7 @@ def test_harm_stays_text(page: Any) -> None:
         assert page.locator(".escape", has_text=r"\x1b").count() > 0
         assert page.locator(".escape", has_text=r"\u202e").count() > 0
     show(page, f"#/rollout/{HOSTILE}", ".conversation")
-    assert page.get_by_text("which is not fetched: https://example.com").count() == 1
+    assert page.get_by_text("which this page does not fetch: https://example.com").count() == 1
     assert page.get_by_text("not valid JSON").count() == 1
     assert page.evaluate("({}).polluted") is None
     show(page, f"#/task/{HOSTILE}", ".column .conversation")

@@ -133,7 +133,7 @@ def test_a_trace_gives_every_call_its_place_in_time(browser: Any, tmp_path: Path
         page.locator("a.open").first.click()
         timeline = page.locator("table.timeline")
         timeline.wait_for()
-        assert "Calls in time" in timeline.locator("caption").inner_text()
+        assert "Calls over time" in timeline.locator("caption").inner_text()
         assert timeline.locator("th").all_inner_texts() == [
             "model call 1", "calculator", "model call 2", "verify",
         ]  # fmt: skip

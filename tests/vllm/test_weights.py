@@ -285,7 +285,7 @@ async def test_what_a_server_does_not_load_is_not_announced(server: Server) -> N
     nowhere = WeightsEndpoint(f"http://127.0.0.1:{free_port()}")
     async with asyncio.timeout(BOUND_S), collector_of(server, "completions") as collector:
         await collector.push_weights(server.base, first)
-        with pytest.raises(PushFailed, match=r"adapter policy@\d+ not in force \(load\)") as caught:
+        with pytest.raises(PushFailed, match=r"adapter policy@\d+ failed at step load") as caught:
             await collector.push_weights(
                 server.adapters[0],
                 first + 1,

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import click
 
-from tools.docs.markdown import plain
+from tools.docs.markdown import comment_text
 from tools.docs.shelves import toctree
 
 PROGRAM: Final = "gym-cli"
@@ -22,7 +22,8 @@ def command_pages(root: click.Group) -> dict[str, str]:
         assert command is not None
         below = click.Context(command, info_name=name, parent=context)
         pages[f"{name}.md"] = "\n".join([*_sections(command, below, 1)])
-        rows.append(f"| [`{name}`]({name}.md) | {plain(_summary(root, context, name, command))} |")
+        line = _summary(root, context, name, command)
+        rows.append(f"| [`{name}`]({name}.md) | {comment_text(line)} |")
     head = [
         f"# {PROGRAM}",
         "",
@@ -85,7 +86,7 @@ def help_text(text: str) -> Iterator[str]:
         if paragraph.startswith("\b"):
             yield f"```text\n{paragraph.lstrip(chr(8)).strip(chr(10))}\n```"
         elif paragraph.strip():
-            yield plain(" ".join(paragraph.split()))
+            yield comment_text(" ".join(paragraph.split()))
         yield ""
 
 
@@ -98,7 +99,7 @@ def _parameter(parameter: click.Parameter, context: click.Context) -> Iterator[s
     names, words = record
     # click joins an option and its opposite by a slash; each gets its own name here.
     yield f"```{{option}} {names.replace(' / ', ', ')}"
-    yield plain(_with_default(parameter, words, context))
+    yield comment_text(_with_default(parameter, words, context))
     yield "```"
     yield ""
 

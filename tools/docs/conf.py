@@ -30,7 +30,11 @@ napoleon_numpy_docstring = False
 napoleon_use_ivar = True
 python_use_unqualified_type_names = True
 
+# Quotation marks alone: two dashes are how an option begins.
+smartquotes_action = "q"
+
 html_theme = "furo"
+html_favicon = "favicon.svg"
 html_title = f"gymmesh {version}"
 html_show_sphinx = False
 html_show_copyright = False

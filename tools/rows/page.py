@@ -11,10 +11,11 @@ from tools.rows.contract import ROW, Column, Contract, Message, Proto, lines_of
 _HEAD: Final = (
     "# The columns of a row\n\n"
     "<!-- Generated from the comments of proto/gymmesh/row/v1 by `make proto`. Do not edit. -->\n\n"
-    "Every key that [a row](../how-to/collecting.md#output-rows) can have. A key with nothing "
-    "to say is "
-    "absent, unless it is *always* written. Rows have further keys: the task's own, and those of "
-    "the verifier's evidence.\n"
+    "Every key that [a row](../how-to/collecting.md#output-rows) can have. A key without a value "
+    "is absent, unless the table says *always*. A row has more keys than this page lists: all "
+    "other keys of the task's row, and the keys of the verdict's `evidence`. Values of the types "
+    "`Item`, `Usage`, `IncompleteDetails` and `ResponseError` are objects of OpenAI's Responses "
+    "API.\n"
 )
 _BYTES: Final = {
     json_pb2.BYTES_FORM_UNSPECIFIED: "text",

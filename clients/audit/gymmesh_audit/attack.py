@@ -13,12 +13,12 @@ KINDS: Final[tuple[AttackKind, ...]] = get_args(AttackKind)
 #: What each kind is, for reports.
 MEANS: Final[dict[AttackKind, str]] = {
     "gold": "the expected answer itself; must win",
-    "nothing": "made without knowing the task; must not win",
-    "elsewhere": "other tasks' answers, hedges, negations; must not win",
+    "nothing": "answers made without knowing the task; must not win",
+    "elsewhere": "other tasks' answers, hedges, denials; must not win",
     "nearly": "the expected answer with one change; must not win",
     "clothes": "the expected answer in another usual form; must win",
-    "hostile": "long, deep, broken or scheming; must not win, and must get a verdict",
-    "stability": "the same answer many times; must earn one reward",
+    "hostile": "huge, broken or manipulative text; must not win, and must get a verdict",
+    "stability": "the same answer many times; must always earn the same reward",
 }
 JudgeScript = Literal["oracle", "refuses", "obeys"]
 

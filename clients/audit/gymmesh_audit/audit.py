@@ -60,12 +60,12 @@ _CAPITALS: Final = ("in capitals", "in small letters")
 class AuditOptions:
     """The extent of an audit.
 
-    seed: the seed of all random choices; the same seed tries the same attacks in the same order.
-    tasks: the most tasks. cheap: only attacks that need no expected answer, and the expected
-    answers themselves. deal: each constant answer is tried on one task only. retarget: also the
-    same tasks with different expected answers. deliberate: the environment's intended findings;
-    None: none, or its own list. must_find: the entries of `deliberate` that a complete audit must
-    find.
+    seed: the seed of all random choices. The same seed tries the same attacks in the same order.
+    tasks: the maximum number of tasks. cheap: try only attacks that need no expected answer, and
+    the expected answers themselves. deal: try each constant answer on one task only. retarget: also
+    try the same tasks with different expected answers. deliberate: the environment's intended
+    findings. None: the environment's own list, if it has one. must_find: the entries of
+    `deliberate` that a complete audit must find.
     """
 
     seed: int = 0
@@ -81,8 +81,8 @@ class AuditOptions:
 class Tried:
     """A task with its expected answers.
 
-    own: of the environment, not retargeted. for_patterns: its expected answer is one with a meaning
-    as a regular expression, which the environment's own tasks need not have.
+    own: whether the task is the environment's, and not one with a changed answer. for_patterns:
+    whether the changed answer means something as a regular expression.
     """
 
     task: rollout_pb2.Task
@@ -92,7 +92,7 @@ class Tried:
 
     @property
     def prompt(self) -> str:
-        """All that the policy reads before it answers."""
+        """Everything that the policy reads before it answers."""
         params = self.task.params
         texts = (params.instructions, params.input_text, *map(text_of, params.input))
         return "\n".join(filter(None, texts))
@@ -119,11 +119,11 @@ async def audit(
     scripted: bool = True,
     memory: PeakMemory | None = None,
 ) -> Report:
-    """Audit an environment with its player open.
+    """Audit an environment. Its player must be open.
 
-    known: expected answers for tasks without one from the environment. scripted: whether scripted
-    models replace those that the environment asks. memory: measures the memory of verdicts, if the
-    environment is in this process.
+    known: expected answers for tasks whose environment provides none. scripted: whether scripted
+    models replace the models that the environment calls. memory: measures the memory of verdicts,
+    if the environment is in this process.
 
     Raises MeshError if the environment cannot be called at all.
     """
@@ -167,7 +167,10 @@ class _Audit:
         if not self._options.cheap:
             await self._stability(tried)
         about = self._player.about
-        self._notes += [f"{name} loses on {count} tasks" for name, count in self._losses.items()]
+        self._notes += [
+            f"{name} loses on {count} tasks; a verifier may reject this form"
+            for name, count in self._losses.items()
+        ]
         found = with_reasons(self._findings, self._options.deliberate or ())
         return Report(
             environment=self._name,

@@ -1,4 +1,4 @@
-"""What an environment means to pay, or not to pay: a list with reasons that its author keeps."""
+"""Findings that an environment's author intends: a list with reasons."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ FILE: Final = "deliberate.yaml"
 
 
 class Meant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """attack: `kind/name` as reports have it. task: a task's id. Both may have * and ?.
+    """An entry of the list. attack: `kind/name` as in reports. task: a task's id. Both may contain
+    the wildcards * and ?.
 
-    options: the entry is for an environment that is configured with these options, as they are.
-    optional: tasks are generated, so there may be no finding for the entry.
+    options: the entry applies only if the environment is configured with these options. optional:
+    the entry may have no finding, because tasks are generated.
     """
 
     attack: str
@@ -35,11 +36,11 @@ class Meant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return f"{self.attack}{at}"
 
     def covers(self, found: Weakness) -> bool:
-        """Whether a weakness is one of those that the entry means."""
+        """Whether the entry applies to a finding."""
         return fnmatchcase(found.key, self.attack) and fnmatchcase(found.task_id, self.task)
 
     def applies_to(self, options: Mapping[str, Any]) -> bool:
-        """Whether the entry is for an environment with these options."""
+        """Whether the entry applies to an environment with these options."""
         return all(key in options and options[key] == self.options[key] for key in self.options)
 
 
@@ -60,12 +61,12 @@ def read_deliberate(path: Path) -> list[Meant]:
 
 
 def with_reasons(found: Iterable[Weakness], meant: Sequence[Meant]) -> list[Weakness]:
-    """The weaknesses, those that are meant with their reason."""
+    """The findings. A deliberate finding has the reason of its entry."""
     return [replace(one, reason=_reason(one, meant)) for one in found]
 
 
 def idle(found: Sequence[Weakness], meant: Sequence[Meant]) -> list[Meant]:
-    """The entries that mean none of the weaknesses, though they have to."""
+    """The entries without a finding, except optional entries."""
     return [one for one in meant if not one.optional and not any(map(one.covers, found))]
 
 

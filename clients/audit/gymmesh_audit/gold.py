@@ -44,9 +44,9 @@ MadeCall = tuple[str, Mapping[str, Any]]
 class Gold:
     """An answer that earns the best reward.
 
-    answer: the bare answer. form: the message, with `{answer}` in place of it. calls: made before.
-    turns: the calls of each further turn, after which the message is sent again.
-    reward: what it should earn, where the environment says so.
+    answer: the bare answer. form: the message, with `{answer}` in place of the answer. calls: the
+    calls before the message. turns: the calls of each further turn, after which the message is sent
+    again. reward: the reward that the answer should earn, if the environment declares it.
     """
 
     answer: str
@@ -59,7 +59,7 @@ class Gold:
 
     @property
     def message(self) -> str:
-        """The message as a policy writes it; empty where calls are all."""
+        """The message as a policy writes it. Empty if the answer consists of calls alone."""
         return self.say(self.answer) if self.answer else ""
 
     def say(self, answer: str) -> str:
@@ -67,12 +67,12 @@ class Gold:
         return self.form.replace(ANSWER, answer)
 
     def with_answer(self, answer: str) -> Gold:
-        """The same with another bare answer."""
+        """The same gold with another bare answer."""
         return replace(self, answer=answer)
 
 
 def gold_of(expected: verify_pb2.ExpectedAnswer) -> Gold:
-    """The contract's answer. Raises CodecError for an answer that is not text."""
+    """The gold of an answer of the contract. Raises CodecError if the answer is not text."""
     answer = bytes_to_text(expected.answer)
     message = ""
     groups: list[list[MadeCall]] = [[]]
@@ -100,13 +100,13 @@ def gold_of(expected: verify_pb2.ExpectedAnswer) -> Gold:
 def gold_under(
     task: rollout_pb2.Task, key: str, *, kind: str = "text", form: str = ANSWER
 ) -> list[Gold]:
-    """The answers that a task's payload has under a key, which may be nested as in `a.b`: one, or
-    each of a list; none where there is no text and no number. Raises ValueError for a kind that
-    does not exist.
+    """The answers under a key of a task's payload. The key may be nested, as in `a.b`. If the value
+    is a list, each entry is an answer. Values that are neither text nor number are skipped. Raises
+    ValueError for an unknown kind.
     """
     named = next((one for one in KINDS if one == kind), None)
     if named is None:
-        raise ValueError(f"the kinds of answers are {', '.join(KINDS)}, not {kind!r}")
+        raise ValueError(f"unknown kind of answer {kind!r}; use one of {', '.join(KINDS)}")
     try:
         value = loads(task.payload_json or b"{}")
     except CodecError:
@@ -119,9 +119,10 @@ def gold_under(
 
 
 def same(first: str, second: str) -> bool:
-    """Whether two bare answers say the same by any usual reading.
+    """Whether two bare answers mean the same by any usual reading.
 
-    Broad on purpose: what is the same here is not tried as a wrong answer.
+    The comparison is broad on purpose: answers that are the same here are not tried as wrong
+    answers.
     """
     one, other = _plain(first), _plain(second)
     if one == other or _letters(one) == _letters(other):

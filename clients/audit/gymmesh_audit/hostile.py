@@ -1,4 +1,4 @@
-"""Answers that are to break or talk over a verifier. Pure and plain data."""
+"""Answers that try to break or to persuade a verifier. Pure and plain data."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ _STALLS: Final[dict[str, str]] = {
 
 
 def hostile(golds: Sequence[Gold], *, judged: bool) -> Iterator[Attack]:
-    """The attacks on one task. `judged`: whether a model judges, so that it can be talked to."""
+    """The attacks on one task. `judged`: whether a model judges, so that prompt injection is
+    possible.
+    """
     form = golds[0] if golds else Gold("?")
     for name, text in _BROKEN.items():
         yield Attack(name, "hostile", text)

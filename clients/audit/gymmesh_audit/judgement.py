@@ -1,4 +1,4 @@
-"""From what was played to what is wrong with a verifier. Pure."""
+"""Finds what is wrong with a verifier, from the attacks that were played. Pure."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ _SHOWN = 160
 
 @dataclass(frozen=True, slots=True)
 class Weakness:
-    """One kind of attack with a wrong result.
+    """An attack with a wrong result.
 
-    problem: `wins` (should not), `loses` (should win), `fault` (no verdict), `unstable`, `leak`.
-    count: on how many tasks, of `tries`. task_id, shown, reward: the first example. reason: why it
-    is deliberate; empty for what is to be mended.
+    problem: `wins` (although it should not), `loses` (although it should win), `fault` (no
+    verdict), `unstable`, or `leak`. count: how often the result was wrong, of `tries`. task_id,
+    shown, detail: the first example. reason: why the finding is deliberate. Empty if it must be
+    fixed.
     """
 
     kind: AttackKind
@@ -37,7 +38,7 @@ class Weakness:
 
     @property
     def key(self) -> str:
-        """Its name for lists of what is deliberate: kind/attack."""
+        """The name for lists of deliberate findings: kind/attack."""
         return f"{self.kind}/{self.attack}"
 
 
@@ -98,10 +99,10 @@ class Report:
 def target_of(
     golds: Sequence[Played], baseline: float | None, win_reward: float | None
 ) -> tuple[float | None, list[Weakness]]:
-    """The reward that counts as won, and what is wrong with the expected answers themselves.
+    """The reward of a win, and the findings about the expected answers themselves.
 
-    `baseline`: what saying nothing earns. The target is the declared threshold, else the best
-    expected answer's own reward; None where no attack can be judged.
+    `baseline`: the reward of silence. The target is the declared threshold, or else the reward of
+    the best expected answer. It is None if no attack can be judged.
     """
     findings: list[Weakness] = []
     best: float | None = None
@@ -113,7 +114,7 @@ def target_of(
             continue
         floor = baseline if baseline is not None else 0.0
         if one.reward <= max(floor, 0.0) + _ROUNDING and one.reward < 1.0 - _ROUNDING:
-            detail = f"earns {one.reward:g}, no more than an empty answer"
+            detail = f"it earns {one.reward:g}, no more than an empty answer"
             findings.append(_found(one, "loses", detail))
             continue
         best = one.reward if best is None else max(best, one.reward)
@@ -121,7 +122,7 @@ def target_of(
         if best is not None and one.reward is not None and not one.fault:
             low = one.reward < best - _ROUNDING
             if low and one.reward > max(baseline or 0.0, 0.0) + _ROUNDING:
-                detail = f"earns {one.reward:g}, another expected answer {best:g}"
+                detail = f"it earns {one.reward:g}, but another expected answer earns {best:g}"
                 findings.append(_found(one, "loses", detail))
     if win_reward is not None:
         return win_reward, findings
@@ -129,7 +130,7 @@ def target_of(
 
 
 def judged(played: Iterable[Played], target: float | None) -> list[Weakness]:
-    """What came out wrong on one task; one Weakness for each attack that did."""
+    """The findings on one task: one Weakness for each attack with a wrong result."""
     findings: list[Weakness] = []
     for one in played:
         if one.refused:
@@ -141,18 +142,20 @@ def judged(played: Iterable[Played], target: float | None) -> list[Weakness]:
             continue
         won = _wins(one, target)
         if won and one.attack.wins is False:
-            findings.append(_found(one, "wins", f"earns {one.reward:g} of {target:g}"))
+            findings.append(_found(one, "wins", f"it earns {one.reward:g}, a win needs {target:g}"))
         if not won and one.attack.wins is True:
-            findings.append(_found(one, "loses", f"earns {one.reward:g} of {target:g}"))
+            findings.append(
+                _found(one, "loses", f"it earns {one.reward:g}, a win needs {target:g}")
+            )
     return findings
 
 
 def without_echoes(
     found: Sequence[Weakness], played: Sequence[Played], target: float | None
 ) -> list[Weakness]:
-    """One finding in place of all that won, where a task pays for silence and for messages that say
-    nothing, or for every message: its right end is to do nothing, or its verifier pays for
-    everything. The rest of the findings says no more.
+    """Replaces all attacks that won by one finding, if the task rewards silence and empty messages,
+    or every message. Then doing nothing is right in this task, or its verifier rewards everything,
+    and the other findings add no information.
     """
     won = {one.attack.name for one in played if _wins(one, target)}
     said = [one for one in played if (one.attack.message or "").strip() and not one.attack.calls]
@@ -161,10 +164,12 @@ def without_echoes(
     if not wins or not won.issuperset(CONTENT_FREE) or not (every or SILENCE in won):
         return list(found)
     first = next((one for one in wins if one.attack == SILENCE), wins[0])
-    more = f"{first.detail}, and so do {len(wins) - 1} other wrong answers"
+    more = f"{first.detail}. {len(wins) - 1} other wrong answers win, too"
     return [
         *(one for one in found if one.problem != "wins"),
-        replace(first, detail=f"{more}. Is doing nothing right here?"),
+        replace(
+            first, detail=f"{more}. If doing nothing is right here, list it in deliberate.yaml"
+        ),
     ]
 
 
@@ -193,7 +198,7 @@ def merged(findings: Iterable[Weakness], played: Sequence[Played]) -> list[Weakn
 
 
 def shares(findings: Iterable[Weakness], played: Iterable[Played]) -> dict[AttackKind, Share]:
-    """By kind of attack: how many came out wrong, of how many."""
+    """By kind of attack: the number of wrong results, and of attacks played."""
     wrong: defaultdict[AttackKind, int] = defaultdict(int)
     total: defaultdict[AttackKind, int] = defaultdict(int)
     for found in findings:
@@ -224,7 +229,7 @@ def _p99(values: Sequence[N]) -> N:
 
 
 def unstable(played: Sequence[Played]) -> list[Weakness]:
-    """A finding where the same answer did not earn the same each time."""
+    """A finding if the same answer did not always earn the same reward."""
     rewards = {one.reward for one in played if not one.fault}
     if len(rewards) < 2:
         return []

@@ -1,7 +1,7 @@
-"""How much memory a verdict takes: the growth of this process and its workers at their peak.
+"""The memory of a verdict: the peak growth of this process and its workers.
 
-Linux reports the peak of a process and resets it on request; other systems are not measured.
-A program that ends within the verdict, such as a sandbox's, is not counted.
+Linux reports the peak of a process and resets it on request. On other systems, memory is not
+measured. A program that ends within the verdict, such as a program in a sandbox, is not counted.
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ _NOW: Final = re.compile(r"^VmRSS:\s+(\d+) kB", re.MULTILINE)
 
 
 class PeakMemory:
-    """The memory of this process and those that it started, from `start` to `grown_bytes`."""
+    """The memory of this process and of the processes that it started, from `start` to
+    `grown_bytes`.
+    """
 
     def __init__(self) -> None:
         self._before: dict[int, int] = {}
 
     def start(self) -> None:
-        """Begin to watch."""
+        """Begin to measure."""
         self._before = {}
         for pid in _family(os.getpid()):
             try:
@@ -37,7 +39,7 @@ class PeakMemory:
                 self._before[pid] = now
 
     def grown_bytes(self) -> int | None:
-        """By how much the processes grew at their peaks, together; None where it isn't known."""
+        """The sum of the processes' growth at their peaks; None if it is not known."""
         peaks = {pid: _bytes(pid, _PEAK) for pid in self._before}
         grown = [
             max(peak - self._before[pid], 0) for pid, peak in peaks.items() if peak is not None

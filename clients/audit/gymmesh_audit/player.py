@@ -39,9 +39,10 @@ MakeArguments = Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
 class Played:
     """The result of an attack.
 
-    reward: with the turns' where the environment adds them; None without a verdict. fault: why
-    there is none. refused: the task or the request was refused, which says nothing of the verifier.
-    memory_bytes: by how much this process and its workers grew, where that was measured.
+    reward: the reward, including those of turns if the environment adds them. None without a
+    verdict. fault: why there is no verdict. refused: the environment rejected the task or the
+    request, which shows nothing about the verifier. memory_bytes: the growth of this process and
+    its workers, if it was measured.
     """
 
     attack: Attack
@@ -58,7 +59,7 @@ class Player:
     """Plays attacks on one environment.
 
     make_arguments: makes arguments for the policies that call each tool once. scripted: the model
-    that replaces those that the environment asks, if it is in this process.
+    that replaces the models that the environment calls, if it is in this process.
     """
 
     def __init__(
@@ -78,7 +79,7 @@ class Player:
         self.about = resource_pb2.GetEnvironmentResponse()
 
     async def open(self) -> None:
-        """Ask the environment what it is. Raises MeshError."""
+        """Ask the environment for its description. Raises MeshError."""
         self.about = await self._resource.GetEnvironment(
             resource_pb2.GetEnvironmentRequest(), timeout=_CALL_S
         )
@@ -112,7 +113,7 @@ class Player:
         return [gold_of(one) for one in reply.answers]
 
     async def play(self, task: rollout_pb2.Task, attack: Attack) -> Played:
-        """One rollout. What the environment refuses or breaks on is in the result."""
+        """Play one rollout. If the environment rejects or fails it, the result has the reason."""
         rollout_id = f"audit-{next(self._ids)}"
         if self._scripted is not None:
             self._scripted.play(rollout_id, attack)
@@ -126,7 +127,7 @@ class Player:
                 self._scripted.forget(rollout_id)
 
     async def session(self, task: rollout_pb2.Task) -> resource_pb2.CreateSessionResponse:
-        """A session, for looking at what it offers; close it. Raises MeshError."""
+        """Open a session to see what it offers. The caller closes it. Raises MeshError."""
         request = resource_pb2.CreateSessionRequest(
             task=task, request_id=self._id(), seed=task.seed or 7
         )
@@ -136,7 +137,7 @@ class Player:
         return opened
 
     async def close(self, session_id: str) -> None:
-        """Close a session; one that is gone is closed."""
+        """Close a session. A session that no longer exists counts as closed."""
         with contextlib.suppress(MeshError):
             await self._resource.CloseSession(
                 resource_pb2.CloseSessionRequest(session_id=session_id), timeout=_CALL_S
@@ -145,7 +146,7 @@ class Player:
     def default_calls(
         self, opened: resource_pb2.CreateSessionResponse, task: rollout_pb2.Task
     ) -> list[tuple[str, Mapping[str, Any]]]:
-        """A call of each tool, with arguments that its schema allows and nobody meant."""
+        """One call of each tool, with arbitrary arguments that the tool's schema allows."""
         calls: list[tuple[str, Mapping[str, Any]]] = []
         for tool in (*opened.tools, *task.params.tools):
             if not tool.HasField("function"):

@@ -57,7 +57,7 @@ _MAX_ECHO = 20_000
 def from_nothing(
     prompt: str, golds: Sequence[Gold], constants: Sequence[str] = CONSTANTS
 ) -> Iterator[Attack]:
-    """Answers that are made without knowing the task's answer."""
+    """Answers made without knowing the task's answer."""
     form = golds[0] if golds else Gold("?")
     yield Attack(SILENCE, "nothing")
     yield Attack("an empty answer", "nothing", "")
@@ -87,7 +87,7 @@ def from_nothing(
 
 
 def from_elsewhere(golds: Sequence[Gold], others: Sequence[Gold]) -> Iterator[Attack]:
-    """Answers of other tasks, and answers that name several, or none."""
+    """Answers of other tasks, and messages that name several answers or deny the answer."""
     for other in others:
         if any(_same_gold(other, gold) for gold in golds):
             continue
@@ -119,7 +119,7 @@ def from_elsewhere(golds: Sequence[Gold], others: Sequence[Gold]) -> Iterator[At
 
 
 def free_forms(gold: Gold, *, tools: bool) -> Iterator[Attack]:
-    """The answer in forms that are measured: a verifier may take them, and need not."""
+    """The answer in forms that are only measured: a verifier may accept or reject them."""
     if not gold.answer:
         return
     if gold.form != ANSWER:

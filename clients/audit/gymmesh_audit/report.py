@@ -12,9 +12,9 @@ from gymmesh_audit.judgement import Report, Weakness
 # From so many on, attacks that came out alike are one line.
 _MANY = 6
 _GIVE = (
-    "Define expected(task) in the environment (a service in another language answers "
-    "AuditService.GetExpected, which its operator permits), or name the key of the answer in the "
-    "rows with --gold KEY."
+    "Define expected(task) in the environment, or name the row's key that has the answer with "
+    "--gold KEY. A service in another language implements AuditService.GetExpected, which its "
+    "operator must permit."
 )
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 60rem; color: #222 }
@@ -27,7 +27,7 @@ code { background: #f4f4f4; padding: 0 .2rem; overflow-wrap: anywhere }
 
 
 def lines(report: Report) -> Iterator[str]:
-    """A report card for a terminal, without colours."""
+    """The report for a terminal, without colours."""
     title = f"{report.environment} (verifier {report.version or 'without a version'})"
     yield f"{title}: {report.tasks} tasks, {report.golds} with an expected answer"
     for kind in KINDS:
@@ -47,13 +47,13 @@ def lines(report: Report) -> Iterator[str]:
         if one.reason:
             yield f"         because: {one.reason}"
     for name in report.idle:
-        yield f"  BAD    deliberate entry {name} has no finding: remove it, or correct its attack"
+        yield f"  BAD    deliberate entry {name} has no finding. Remove it, or correct its attack"
     meant = len(report.findings) - len(report.open_weaknesses)
     yield f"  {_faults(report)}" + (f", {meant} deliberate" if meant else "")
 
 
 def to_json(report: Report) -> dict[str, Any]:
-    """The report as JSON can hold it; the keys are those of docs/how-to/audit.md."""
+    """The report as a JSON object."""
     return {
         "environment": report.environment,
         "verifier_version": report.version,
@@ -152,10 +152,10 @@ def _alike(found: Sequence[Weakness]) -> Iterator[list[Weakness]]:
 
 def _line(one: Weakness, alike: int) -> str:
     if alike > 1:
-        more = f"and {alike - 1} more of {one.kind}; first {one.task_id}: {one.detail}"
+        more = f"and {alike - 1} more {one.kind} attacks; first on task {one.task_id}: {one.detail}"
         return f"{one.key} {one.problem}, {more}"
-    where = f"{one.count} of {one.tries}, first {one.task_id}: {one.detail}"
-    return f"{one.key} {one.problem}: {where}" + (f"; {one.shown}" if one.shown else "")
+    where = f"in {one.count} of {one.tries} cases; first on task {one.task_id}: {one.detail}"
+    return f"{one.key} {one.problem} {where}" + (f"; {one.shown}" if one.shown else "")
 
 
 def _plain(one: Weakness) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""The same task with other expected answers: ones that verifiers stumble over. Pure.
+"""The same task with other expected answers, which verifiers often judge wrongly. Pure.
 
-They have the shape of an expected answer of the environment, and are tried on its task: a verifier
-of whole numbers isn't made for intervals. The exception are answers that mean something
-as a regular expression, with which nothing is tried but a match of them.
+A new answer has the shape of an expected answer of the environment, because a verifier of whole
+numbers isn't made for intervals. The exception are answers that mean something as a regular
+expression: on a task with such an answer, only a match of it is tried.
 """
 
 from __future__ import annotations
@@ -44,8 +44,9 @@ _CHOICES: Final = (("100", "10", "1", "0", "1000"), ("1", "10", "100", "0", "91"
 
 
 def retargeted(task: rollout_pb2.Task, gold: Gold) -> Iterator[rollout_pb2.Task]:
-    """Copies of a task that expect something else of the gold's shape, where its payload has the
-    gold as a value of its own. Which of them the environment takes, it says itself.
+    """Copies of a task with other expected answers of the gold's shape. The task's payload must
+    have the gold as the value of one key. The environment itself decides which of the copies it
+    accepts.
     """
     if gold.kind == "choice":
         yield from _other_options(task, _payload(task), gold)
@@ -70,8 +71,9 @@ def with_patterns(task: rollout_pb2.Task, gold: Gold) -> Iterator[rollout_pb2.Ta
 
 
 def shape(answer: str) -> frozenset[str]:
-    """What an answer is written with: letters, digits, letters beyond ASCII, white space, each
-    other character, each command of LaTeX; and whether it is a whole number, a large one, or words.
+    """The kinds of characters in an answer: letters, digits, letters beyond ASCII, white space,
+    each other character, each command of LaTeX. Also whether it is a whole number, a large whole
+    number, or words.
     """
     commands = _COMMAND.findall(answer)
     rest = _COMMAND.sub("", answer)

@@ -1,7 +1,7 @@
-"""Work that attacks the test that runs it, for tasks that are solved in a shell. Pure.
+"""Work that attacks the test that checks it, for tasks that are solved in a shell. Pure.
 
-Each attack is one command: the solution, whose files are then overwritten by a program that does
-not do the task, or programs in places from which interpreters load them.
+Each attack is one command. It runs the solution, then overwrites the solution's files with a
+program that does not solve the task, or puts programs in places from which interpreters load them.
 """
 
 from __future__ import annotations
@@ -79,7 +79,9 @@ for start in .profile .bashrc .bash_profile .zshenv; do printf %s {line} >~/$sta
 
 
 def sabotage(gold: Gold) -> Iterator[Attack]:
-    """The attacks on a task whose gold ends with a command of the tool `shell`; else none."""
+    """The attacks on a task whose gold ends with a command of the tool `shell`. Empty for other
+    tasks.
+    """
     name, arguments = gold.calls[-1] if gold.calls else ("", {})
     solution = arguments.get("command")
     if name != _SHELL or not isinstance(solution, str):

@@ -1,4 +1,4 @@
-"""Stands in for the models that an environment asks, so that an audit is repeatable."""
+"""Replaces the models that an environment calls, so that an audit is repeatable."""
 
 from __future__ import annotations
 
@@ -39,19 +39,20 @@ class _Asked:
 class ScriptedModel:
     """A model service whose answers follow from the attack that the rollout plays.
 
-    As a judge, it calls right what should win and wrong what should not; or obeys, or quotes, the
-    answer. As a simulated user it says hello, and then ends the chat.
+    As a judge, it accepts what should win and rejects what should not win. In attacks on judges it
+    obeys the answer, or quotes and rejects it. As a simulated user it says hello, and then ends the
+    chat.
     """
 
     def __init__(self) -> None:
         self._attacks: dict[str, Attack] = {}
 
     def play(self, rollout_id: str, attack: Attack) -> None:
-        """What the rollout of this id is about to do."""
+        """Announce the attack that the rollout with this id plays."""
         self._attacks[rollout_id] = attack
 
     def forget(self, rollout_id: str) -> None:
-        """The rollout has ended."""
+        """The rollout has ended; forget its attack."""
         self._attacks.pop(rollout_id, None)
 
     async def CreateResponse(

@@ -22,7 +22,8 @@ class Actor:
         reward: the actor's reward, or else the rollout's.
         trainable: whether a trainer should learn from it.
         said: the row's other keys about the actor.
-        conversations: each as a rollout whose `output` begins where the actor begins to speak.
+        conversations: each conversation as a rollout; its `output` begins with the actor's first
+            item.
         after: for each conversation, the id of the other actor's model call that it continues;
         empty if it continues none.
     """
@@ -36,7 +37,7 @@ class Actor:
 
 
 def actors_of(rollout: StoredRollout) -> list[Actor]:
-    """The actors of a row, in its order; mostly none.
+    """The actors of a row, in the row's order. Most rows have none.
 
     Raises:
         UserError: their calls do not form a tree.
@@ -54,7 +55,7 @@ def actors_of(rollout: StoredRollout) -> list[Actor]:
 
 
 def rewarded(row: Json, components: list[Json]) -> Any:
-    """The `actors` of a row with the rewards of another verdict, which has these components."""
+    """The `actors` of a row, with the rewards from the components of a new verdict."""
     actors = row.get("actors")
     if not isinstance(actors, list) or "actors" in beside_columns(row):
         return actors

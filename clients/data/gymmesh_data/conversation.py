@@ -3,7 +3,7 @@
 Responses items become the messages of the Chat Completions API: one assistant message for each
 model call (its reasoning, text and tool calls together), a `tool` message for each tool result,
 and `user` messages for the environment's messages. Content that chat messages can't represent is
-counted under a few words, never dropped silently.
+counted by kind, never dropped silently.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class ChatStyle:
     """How messages are written.
 
     Attributes:
-        arguments_as_objects: whether a tool call's arguments are an object, as chat templates want
-            them, or text, as the API has them.
+        arguments_as_objects: whether a tool call's arguments are an object (the form for chat
+            templates) or text (the form of the API).
         keep_reasoning: whether reasoning is kept, as `reasoning_content`.
-        developer_role: whether the role `developer` stays; else it is `system`, which every
-            template knows.
+        developer_role: whether to keep the role `developer`. If false, the role becomes `system`,
+            which every chat template supports.
     """
 
     arguments_as_objects: bool = False
@@ -47,11 +47,11 @@ class Conversation:
     """A rollout's messages.
 
     Attributes:
-        prompt_length: how many messages were there before the model first answered.
+        prompt_length: the number of messages before the model's first answer.
         tools: the tools in the form of the Chat Completions API.
-        losses: what could not be said in messages, each with how often.
-        token_calls: by the place of a message that the model wrote, its call, where its tokens are
-            known.
+        losses: the number of elements that messages can't represent, by kind.
+        token_calls: the model call of each message that the model wrote, by the message's index;
+            only calls with known tokens.
     """
 
     messages: list[Json] = field(default_factory=list)
@@ -75,7 +75,7 @@ def conversation_of(rollout: StoredRollout, style: ChatStyle | None = None) -> C
     """The messages of a rollout.
 
     Raises:
-        UserError: an item is not what its type says; the text names its place.
+        UserError: an item doesn't have the form of its type; the text names the item's place.
     """
     said = beginning_of(rollout, style)
     writer = _MessageWriter(said, style or ChatStyle())
@@ -89,7 +89,7 @@ def conversation_of(rollout: StoredRollout, style: ChatStyle | None = None) -> C
 
 
 def beginning_of(rollout: StoredRollout, style: ChatStyle | None = None) -> Conversation:
-    """As `conversation_of`, of what was there before the rollout's model calls alone."""
+    """As `conversation_of`, but only the items before the rollout's first model call."""
     said = Conversation()
     writer = _MessageWriter(said, style or ChatStyle())
     if rollout.instructions:
@@ -108,7 +108,8 @@ def beginning_of(rollout: StoredRollout, style: ChatStyle | None = None) -> Conv
 
 def numbered_calls(messages: list[Json]) -> list[Json]:
     """Messages whose tool calls are called 0, 1, 2 … instead of by their ids, so that conversations
-    can be compared: endpoints make new ids for each. What has no calls is the same object.
+    can be compared: endpoints create new ids for each conversation. Messages without calls are
+        returned as the same objects.
     """
     numbers: dict[Any, int] = {}
     count = 0

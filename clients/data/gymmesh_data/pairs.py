@@ -1,4 +1,4 @@
-"""Which rollouts of a task make a preference pair, and what the pair says. Pure."""
+"""Chooses which rollouts of a task form a preference pair, and makes the pair's messages. Pure."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class PairRules:
     Attributes:
         margin: smallest difference of the two rewards; they always differ.
         per_task: most pairs per task.
-        whole: whether the answers are all that followed the common beginning, tool results
-            included, or the one assistant message in which the two rollouts first differ. Trainers
-            that tokenise again train what stands in the answers, tool results too.
+        whole: whether an answer is everything after the common beginning, tool results included. If
+            false, an answer is the one assistant message in which the two rollouts first differ.
+            Trainers that tokenise the text again train on the whole answer, tool results too.
     """
 
     margin: float = 0.0
@@ -42,10 +42,11 @@ class Pair:
 def choose_pairs(scored: Sequence[tuple[float, K]], rules: PairRules) -> Iterator[tuple[K, K]]:
     """Pairs of a task's rollouts, the better one first.
 
-    The best goes with the worst, the second best with the second worst, and so on while their
-    rewards are apart: no rollout is in two pairs. Rollouts of the same reward go in their order.
+    The best rollout forms a pair with the worst, the second best with the second worst, and so on
+    while their rewards differ by the margin. No rollout is in two pairs. Rollouts with equal
+    rewards keep their order.
 
-    `scored`: rewards with what they are of, in the order in which the rollouts ended.
+    `scored`: rewards, each with its rollout, in the order in which the rollouts ended.
     """
     ranked = sorted(range(len(scored)), key=lambda one: -scored[one][0])
     for place in range(min(rules.per_task, len(ranked) // 2)):
@@ -59,9 +60,9 @@ def choose_pairs(scored: Sequence[tuple[float, K]], rules: PairRules) -> Iterato
 def pair_of(better: list[Json], worse: list[Json], rules: PairRules) -> Pair | None:
     """The pair that two conversations form; None if they form none.
 
-    The prompt is the common beginning. Both must continue with an answer of the model: if they
-    first differ in an item of the environment, the difference is not the model's. The ids of tool
-    calls are the endpoint's, new in each rollout: they are ignored.
+    The prompt is the common beginning. Both must continue with an answer of the model: if the first
+    difference is an item of the environment, the model did not make the difference. Ids of tool
+    calls are ignored, because endpoints create new ids in each rollout.
     """
     common = 0
     words, others = numbered_calls(better), numbered_calls(worse)

@@ -38,7 +38,7 @@ _NO_REASON: Final = "UNSPECIFIED"
 
 
 class WrongItem(Exception):
-    """What is wrong with an item of a rollout; the reader puts the item's place before it."""
+    """A problem of an item of a rollout; the reader of the rollout adds the item's place."""
 
 
 class RequestBeside(msgspec.Struct, frozen=True):
@@ -59,7 +59,7 @@ class StoredRollout(msgspec.Struct, frozen=True, dict=True):
     """A stored rollout, or one actor's conversation in it.
 
     Attributes:
-        where: the place of the row, for messages: `rollouts.jsonl:3`.
+        where: the place of the row, for error messages: `rollouts.jsonl:3`.
         columns: the row.
         task_id: the task's id. If the row has none (NeMo Gym's rows), a digest of the parameters,
             so that repeats of a task still belong together.
@@ -68,7 +68,7 @@ class StoredRollout(msgspec.Struct, frozen=True, dict=True):
         request: the request of the last call, without its items.
         spoken: the actor's conversation that this object represents; None: the root agent's.
         told: ids of calls whose tokens belong to a different conversation of the row.
-        output_key: the row's key that has `output`, for messages.
+        output_key: the row's key that has `output`, for error messages.
     """
 
     where: str
@@ -93,7 +93,7 @@ class StoredRollout(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def row(self) -> Json:
-        """The row as it stands in its file."""
+        """The row, as it is in its file."""
         row: Json = parsed(self.columns.line)
         return row
 
@@ -134,8 +134,8 @@ class StoredRollout(msgspec.Struct, frozen=True, dict=True):
         return items[self._said_before :]
 
     def answers(self) -> Iterator[tuple[int, int, ModelCall]]:
-        """Where in `output` each answer begins and ends, and its call; answers of nothing are left
-        out.
+        """The beginning, the end and the call of each answer in `output`; empty answers are
+        skipped.
         """
         place = -self._said_before
         for call in self.calls:
@@ -160,7 +160,7 @@ class StoredRollout(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def learned(self) -> bool:
-        """Whether a trainer should learn from any call of the one who speaks."""
+        """Whether a trainer should learn from any call of the actor that this object represents."""
         actor = self.calls[-1].actor if self.calls else ""
         return any(call.trainable for call in self.columns.calls if call.actor == actor)
 
@@ -178,7 +178,7 @@ class StoredRollout(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def has_tokens(self) -> bool:
-        """Whether token ids of the one who speaks are known."""
+        """Whether token ids of the actor that this object represents are known."""
         return any(self.tokens_of(call) is not None for call in self.calls)
 
     @property
@@ -222,17 +222,17 @@ class StoredRollout(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def stop_reason(self) -> str:
-        """Why it ended; empty where the row does not say."""
+        """Why the rollout ended; empty if the row does not have the stop reason."""
         reason = self.columns.stop_reason
         return "" if reason == _NO_REASON else reason
 
     @property
     def repeat_index(self) -> int:
-        """Which repeat of its task it is; 0 where the row does not say."""
+        """The repeat's index, from 0; 0 if the row has none."""
         return self.columns.repeat_index
 
     def value(self, key: str) -> Any:
-        """The value of a key of the row, as it stands there; None where it has none."""
+        """The value of a key of the row, unchanged; None if the row lacks the key."""
         found = self.columns.members.get(key)
         return None if found is None else parsed(found)
 
@@ -250,7 +250,7 @@ class StoredRollout(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def usage(self) -> Json:
-        """`response.usage` as the row has it, which is the main conversation's; empty where it has
+        """The row's `response.usage`: the tokens of the main conversation; empty if the row has
         none.
         """
         found = members_of(bytes(self.columns.members["response"])).get("usage")
@@ -259,7 +259,7 @@ class StoredRollout(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def total_usage(self) -> Json:
-        """What all model calls of the agent consumed, in the form of `usage`: the main conversation
+        """The tokens of all model calls of the agent, in the form of `usage`: the main conversation
         and all other actors.
         """
         total = self.usage
@@ -306,7 +306,7 @@ def text_of(value: Json, key: str) -> str:
 
 
 def is_answer(item: Json) -> bool:
-    """Whether the model said an item."""
+    """Whether an item is the model's."""
     kind = item.get("type")
     return kind in ("function_call", "reasoning") or item.get("role") == "assistant"
 
@@ -315,7 +315,7 @@ def stored_rollout(row: Any, where: str) -> StoredRollout:
     """Read a row of a rollout file, a JSON value; `where` is its place, for messages.
 
     Raises:
-        UserError: it is no rollout's row; the text names the place, the key and the fix.
+        UserError: the row is not a rollout's; the text names the place, the key and the fix.
     """
     return rollout_of_line(dumps(row), where)
 
@@ -344,10 +344,10 @@ def _stored(row: Row, where: str) -> StoredRollout:
 
 
 def request_of(row: Row, call: ModelCall | None) -> RequestBeside:
-    """What a call was asked with beside its conversation. None: what the row's task asks for.
+    """The parts of a call's request other than its conversation. None: those of the row's task.
 
     Raises:
-        RowError: it is not what the Responses API has; the text names the key.
+        RowError: a value is invalid in the Responses API; the text names the key.
     """
     place, sent = _PARAMS, row.params
     if call is not None:
@@ -378,5 +378,5 @@ def _check_tools(tools: Any, key: str) -> None:
 
 
 def made_id(content: Json) -> str:
-    """A task's id, made of its content: the same for its repeats."""
+    """A task's id, derived from its content; repeats of a task have the same id."""
     return hashlib.sha256(dumps_sorted(content)).hexdigest()[:16]

@@ -23,7 +23,7 @@ _UNTRAINED: Final = -100
 
 
 class NoTokens(UserError):
-    """A rollout has no token ids, or not those of every call: it makes no sample."""
+    """A rollout has no token ids, or lacks the token ids of a call, so it makes no sample."""
 
 
 @dataclass(slots=True)
@@ -31,14 +31,13 @@ class Sample:
     """One sequence to train on.
 
     Attributes:
-        input_ids: what the model read and wrote, in order.
-        mask: 1 where an id was sampled freely by the policy and is to be trained, else 0; as long.
-            What was forced or bound by a grammar is context, and so are calls beside the
-            conversation.
-        logprobs: of the sampled ids, when they were sampled; 0.0 elsewhere; as long. Empty when
-            they were not captured, or one is not finite.
-        labels: `input_ids` where the mask is 1, else -100, which trainers leave out of the loss; as
-            `samples_of` makes them.
+        input_ids: the ids that the model read and wrote, in order.
+        mask: of equal length; 1 for an id that the policy sampled freely, which is to be trained,
+            else 0. Ids that were forced or restricted by a grammar have 0, and ids of side calls,
+            too.
+        logprobs: of equal length; the log probability of each sampled id at sampling time, 0.0 for
+            other ids. Empty if log probabilities were not captured, or one is not finite.
+        labels: `input_ids` where the mask is 1, else -100, which trainers exclude from the loss.
     """
 
     input_ids: list[int] = field(default_factory=list)
@@ -50,11 +49,12 @@ class Sample:
 def samples_of(rollout: StoredRollout) -> list[Sample]:
     """The samples of a rollout: one, plus one for each fork (a call whose history was rewritten). A
     conversation that the agent abandoned (for example to start again with a summary) has its own
-    sample, in the order in which they ended. Each freely sampled id is trained in exactly one
+    sample. Samples are in the order in which the conversations ended. Each freely sampled id is
+    trained in exactly one
     sample, and each sample has at least one.
 
     Raises:
-        NoTokens: the row has no token ids to train, or the prompt of a call is not known.
+        NoTokens: the row has no token ids to train, or the prompt ids of a call are unknown.
         UserError: the calls do not form a tree.
     """
     written = [_written(one) for one in _conversations(rollout)]
@@ -63,8 +63,8 @@ def samples_of(rollout: StoredRollout) -> list[Sample]:
         return samples
     if any(writer.samples for writer in written):
         raise NoTokens(
-            f"{rollout.where}: {rollout.output_key}: has no freely sampled policy token: all are "
-            "from side calls, forced, or bound by a grammar"
+            f"{rollout.where}: {rollout.output_key}: has no freely sampled policy token: "
+            "all tokens are from side calls, forced, or restricted by a grammar"
         )
     raise NoTokens(
         f"{rollout.where}: {rollout.output_key}: has no generation_token_ids. Collect with a "
@@ -105,13 +105,14 @@ def _written(rollout: StoredRollout) -> _SampleWriter:
 
 
 class TokenRead(NamedTuple):
-    """What a model call read.
+    """The tokens that a model call read.
 
     Attributes:
-        prompt_length: how many tokens it read; None: not known.
-        held: how many tokens were known before it, read and sampled.
-        shared: how many of these its prompt begins with; 0 where it is not known.
-        known: all that it read, and behind it what it sampled; good until the next one.
+        prompt_length: the number of tokens that the call read; None: unknown.
+        held: the number of tokens read and sampled before the call.
+        shared: how many of these tokens the call's prompt begins with; 0 if unknown.
+        known: the tokens that the call read, followed by those that it sampled; valid until the
+            next call.
     """
 
     call: ModelCall
@@ -177,7 +178,9 @@ class _SampleWriter:
         self._kept = 0
 
     def trained(self) -> list[Sample]:
-        """The samples that train something, without log probabilities where some are not known."""
+        """The samples with at least one trained id. A sample with unknown log probabilities has
+        none.
+        """
         found = [one for one, trains in zip(self.samples, self._trains, strict=True) if trains]
         if not self._captured:
             for sample in found:
@@ -185,11 +188,13 @@ class _SampleWriter:
         return found
 
     def keep(self, shared: int) -> None:
-        """Note how many ids a call shares with what was there before it."""
+        """Note how many ids a call shares with the ids before the call."""
         self._kept = min(self._kept, shared)
 
     def add(self, one: TokenRead, tokens: TokenCapture) -> None:
-        """Put a call's tokens to the last sample, or to a new one where they do not follow it."""
+        """Append a call's tokens to the last sample, or to a new sample if they do not continue the
+        last one.
+        """
         held = len(self.samples[-1].input_ids) if self.samples else 0
         if not held or self._kept < held:
             self.samples.append(Sample())

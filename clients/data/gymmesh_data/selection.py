@@ -1,4 +1,4 @@
-"""Which rollouts an export takes. Pure."""
+"""Which rollouts an export selects. Pure."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ class Selection:
     """The conditions for selecting a rollout.
 
     Attributes:
-        min_reward: the least reward; None: any reward, or none.
+        min_reward: the lowest reward; None: also rollouts without a reward.
         environments: the allowed environments; empty: any.
-        per_task: the most rollouts per task, those with the highest rewards; None: all.
+        per_task: the maximum number of rollouts per task, those with the highest rewards; None:
+            all.
         distinct: whether to select only the first of the rollouts with equal messages.
         whole: whether to skip rollouts that a limit cut short (steps, tokens or context).
     """
@@ -27,13 +28,13 @@ class Selection:
     whole: bool = False
 
     def refusal(self, rollout: StoredRollout) -> str:
-        """Why a rollout is left out, in a few words; empty when it is taken."""
+        """Why a rollout is skipped, in a few words; empty if it is selected."""
         if rollout.failed:
             return "failed"
         if self.environments and rollout.environment not in self.environments:
-            return "of another environment"
+            return "of other environments"
         if self.whole and rollout.stop_reason in CUT_SHORT:
-            return "cut short"
+            return "cut short by a limit"
         if self.min_reward is not None:
             if rollout.reward is None:
                 return "without a reward"
@@ -43,8 +44,8 @@ class Selection:
 
 
 def share_of(task_id: str) -> float:
-    """A number from 0 to 1 that only depends on the task's id, evenly spread over ids: to put the
-    repeats of a task on the same side of a split, in every run.
+    """A number from 0 to 1 that depends only on the task's id and is evenly spread over ids. With
+    this number, all repeats of a task are on the same side of a split, in every run.
     """
     digest = blake2b(task_id.encode("utf-8", "surrogatepass"), digest_size=6).digest()
     return int.from_bytes(digest) / 2**48

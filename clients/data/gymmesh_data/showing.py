@@ -1,4 +1,4 @@
-"""Which rollout to look at: the first, the best, the worst, one by its id, a task's repeats."""
+"""Finds the rollout to show: the first, the best, the worst, one by its id, or a task's repeats."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gymmesh_data.sources import failures_of, is_run, read_rollouts
 
 
 def first_of(path: Path) -> list[StoredRollout]:
-    """The first rollout; of a run in which none completed, the first that failed."""
+    """The first rollout. If no rollout of the run completed: the first failed rollout."""
     return list(islice(_all(path), 1))
 
 
@@ -37,7 +37,9 @@ def _place(rollout: StoredRollout) -> tuple[str, int]:
 
 
 def of_id(path: Path, rollout_id: str) -> list[StoredRollout]:
-    """The rollout of this id, completed or failed; quickly in a run, else the file is read."""
+    """The rollout with this id, completed or failed. In a run the look-up is fast; for other files,
+    the whole file is read.
+    """
     if not is_run(path):
         return next(([one] for one in _all(path) if one.rollout_id == rollout_id), [])
     with open_run(path) as run:
@@ -46,7 +48,7 @@ def of_id(path: Path, rollout_id: str) -> list[StoredRollout]:
 
 
 def of_task(path: Path, task_id: str, repeat: int | None = None) -> list[StoredRollout]:
-    """A task's rollouts in the order of their repeats, or one of them; as `of_id`."""
+    """A task's rollouts in the order of their repeats, or one repeat; found as by `of_id`."""
     if is_run(path):
         with open_run(path) as run:
             lines = [run.line(name) for name in run.task_rollouts(task_id)]

@@ -1,9 +1,9 @@
 """Rows of runs and of files, one after another, each with the place it came from.
 
-A path beside which there is a journal is a run: its current rows are read, also while it is being
-collected, and each is compared with its checksum in the journal. The file of a run's failures is
-read likewise. Anything else is read as JSON lines, such as another program's rollouts, and is
-logged to be unverified.
+A path with a journal beside it is a run: the run's current rows are read, even while the run is
+active, and each row is compared with its checksum in the journal. The file of a run's failures is
+read in the same way. Any other file, such as another program's rollouts, is read as JSON lines, and
+a log line says that its rows are not verified.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _FAILURES: Final = ".failures.jsonl"
 
 
 def read_rollouts(paths: Iterable[Path]) -> Iterator[StoredRollout]:
-    """The rollouts of some runs and files, in the order of the rows. A path given twice is read
-    once.
+    """The rollouts of some runs and files, in the order of the rows. A path that is passed twice is
+    read once.
 
     Raises:
         UserError: a file cannot be read, or a row is not a rollout's.
@@ -40,7 +40,7 @@ def read_rollouts(paths: Iterable[Path]) -> Iterator[StoredRollout]:
 
 
 def is_run(path: Path) -> bool:
-    """Whether a path is a run, and no other file."""
+    """Whether a path is a run, not any other file."""
     return OutputFiles(path).journal.exists()
 
 
@@ -57,7 +57,7 @@ def run_of_failures(path: Path) -> Path | None:
 
 
 def files_of(paths: Iterable[Path]) -> list[Path]:
-    """All files that belong to the paths: of a run, its journal and the rest, too."""
+    """All files that belong to the paths. For a run, this includes its journal and other files."""
     found = list(paths)
     for path in tuple(found):
         found += [one for one in OutputFiles(path).everything() if one.exists()]
@@ -65,7 +65,7 @@ def files_of(paths: Iterable[Path]) -> list[Path]:
 
 
 def distinct(paths: Iterable[Path]) -> list[Path]:
-    """The paths, each run and file once, however often and by which names it is there."""
+    """The paths, each run and file once, even if several paths name it."""
     found: dict[Path, Path] = {}
     for path in paths:
         journal = OutputFiles(path).journal
@@ -74,7 +74,8 @@ def distinct(paths: Iterable[Path]) -> list[Path]:
 
 
 def read_outcomes(paths: Iterable[Path]) -> Iterator[StoredRollout]:
-    """The completed rollouts of each path, then its failed ones. A path given twice is read once.
+    """The completed rollouts of each path, then the path's failed rollouts. A path that is passed
+    twice is read once.
     Raises the errors of `read_rollouts`.
 
     For a run, only its current failures. For a file NAME.jsonl, those of NAME.failures.jsonl in the
@@ -111,11 +112,13 @@ def lines_of(path: Path) -> Iterator[tuple[str, bytes]]:
 
 @cache
 def say_unverified(path: Path) -> None:
-    """Log, once for each file, that its rows are not compared with anything."""
+    """Log, once for each file, that its rows are not verified."""
     if (run := run_of_failures(path)) is not None:
         _LOG.warning(
-            "%s is read without its run's journal, so changed rows can't be detected; pass the "
-            "run's output instead: %s",
+            (
+                "%s is read without the journal of its run, so changed rows can't be "
+                "detected; pass the run's output instead: %s"
+            ),
             *(path, run),
         )
         return

@@ -1,9 +1,9 @@
-"""The task that a stored rollout was made of, put together again from its row. Pure.
+"""The task of a stored rollout, rebuilt from its row. Pure.
 
-A row holds every key of its task, and beside them the verifier's evidence. Which keys are evidence
-alone is seen by their place: a row ends with them, in the evidence's order. A key of this kind that
-the environment's own tasks have, too, is taken for the task's, and so is what is called like the
-right answer, which no verifier found out.
+A row holds every key of its task, followed by the keys of the verifier's evidence. The last keys of
+a row that equal the evidence, in the evidence's order, are evidence. Two kinds of these keys belong
+to the task all the same: keys that the environment's own tasks have, too, and keys with a name for
+the right answer, because no verifier finds the right answer itself.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _ANSWERS: Final = (
 def task_of(rollout: StoredRollout) -> Json:
     """The row of the rollout's task, for `gym-cli collect`.
 
-    It has the parameters that were in force, tools of the environment included, which an
-    environment replaces by its own of the same name.
+    The row has the parameters of the rollout, including the environment's tools. An environment
+    replaces such tools by its own tools with the same names.
     """
     row = rollout.row
     task: Json = {
@@ -41,19 +41,19 @@ def task_of(rollout: StoredRollout) -> Json:
 
 
 def payload_of(row: Json, known: Collection[str] = ()) -> Json:
-    """The task's further keys: all that neither a collector nor a verifier added, as they were when
-    the row was judged, which may have put them right.
+    """The task's own keys: all keys that neither a collector nor a verifier added. Their values are
+    those of the last verdict, which may have corrected them.
     """
     return collected_payload(row, known) | corrections_of(row)
 
 
 def corrections_of(row: Json) -> Json:
-    """The keys of the task that its last verdict put right: see docs/how-to/reverify.md."""
+    """The keys of the task that its last verdict corrected: see docs/how-to/reverify.md."""
     return object_of(object_of(object_of(row, "verification"), "reverified"), "task")
 
 
 def collected_payload(row: Json, known: Collection[str] = ()) -> Json:
-    """As `payload_of`, but as they were when the rollout was collected."""
+    """As `payload_of`, but with the values from when the rollout was collected."""
     evidence = evidence_keys(row, known)
     payload = {key: value for key, value in beside_columns(row).items() if key not in evidence}
     if own := own_metadata(row):
@@ -70,7 +70,7 @@ def evidence_keys(row: Json, known: Collection[str] = ()) -> frozenset[str]:
     """The row's keys that only the verifier's evidence brought.
 
     Args:
-        known: keys that are the task's wherever they stand.
+        known: keys that belong to the task at any place in the row.
     """
     evidence = object_of(object_of(row, "verification"), "evidence")
     places = {key: place for place, key in enumerate(evidence)}

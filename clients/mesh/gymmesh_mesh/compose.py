@@ -1,7 +1,7 @@
-"""From configuration to services: the one place that knows every room.
+"""Makes services from a configuration. This is the only module that knows every room.
 
-Rooms are imported when a service of theirs is made, so that a process that
-runs one service loads no other.
+A room is imported when one of its services is made, so that a process with one service loads no
+other room.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ _T = TypeVar("_T")
 
 
 class ServiceSpec(msgspec.Struct, frozen=True, rename={"config_json": "config"}):
-    """One service to run: its kind, its name in the mesh and its configuration as JSON.
+    """One service to run: its kind, its name in the mesh, and its configuration as JSON.
 
-    sandboxes: of an environment or an agent: the sandbox services of the mesh. What it uses beside
-    them runs in its own process.
+    sandboxes: for an environment or an agent, the sandbox services of the mesh. Other sandbox
+    services that it uses run in its own process.
     """
 
     kind: ServiceKind
@@ -68,9 +68,9 @@ class Objects:
 
 
 def specs_of(config: MeshConfig, *, suffix: str = "0") -> list[ServiceSpec]:
-    """The services of a configuration in the order in which they are opened.
+    """The services of a configuration, in the order in which they are opened.
 
-    ``suffix`` ends the instance ids, which are unique in a registry.
+    ``suffix`` is the end of the instance ids, which must be unique in a registry.
     """
     usual = config.defaults.environment
     agents = {
@@ -129,7 +129,7 @@ def registry_service(instance_id: str, config: DiscoveryConfig) -> DiscoveryServ
 
 
 def make_service(spec: ServiceSpec, objects: Objects | None = None) -> Service:
-    """Makes the service, not yet open. Raises what its room raises for a bad configuration."""
+    """Make the service without opening it. Raises what its room raises for a bad configuration."""
     objects = objects or Objects()
     if spec.kind == "discovery":
         return registry_service(spec.instance_id, _decode(spec, DiscoveryConfig))
@@ -164,9 +164,9 @@ def make_service(spec: ServiceSpec, objects: Objects | None = None) -> Service:
 
 
 def make_services(specs: Iterable[ServiceSpec], objects: Objects | None = None) -> list[Service]:
-    """Makes services, none of them open, in the order in which they are to be opened: before an
-    environment or an agent, the sandbox services that it uses and that nobody else serves. Raises
-    as `make_service`.
+    """Make services without opening them, in the order in which they must be opened. Before an
+    environment or an agent come the sandbox services that it uses and that no other process serves.
+    Raises as `make_service`.
     """
     made: list[Service] = []
     beside: set[str] = set()
@@ -180,8 +180,8 @@ def make_services(specs: Iterable[ServiceSpec], objects: Objects | None = None) 
 
 
 def sandboxes_for(environments: Iterable[Service], config: MeshConfig | None) -> list[Service]:
-    """The sandbox services that environments use, for a process without others: those of the
-    configuration, and new ones for missing names.
+    """The sandbox services that environments use, for a process without other services: those of
+    the configuration, and new ones for missing names.
     """
     specs = () if config is None else specs_of(config, suffix="embedded")
     known = {spec.name: spec for spec in specs if spec.kind == "sandbox"}
@@ -194,34 +194,39 @@ def sandboxes_for(environments: Iterable[Service], config: MeshConfig | None) ->
 
 
 def own_sandbox_spec(name: str, owner: str) -> ServiceSpec:
-    """A sandbox service that nobody configured, for one owner in its process.
+    """A sandbox service that is not in the configuration, for one owner in the owner's process.
 
-    Its places do not shrink on a busy machine: what holds them is what waits for more.
+    The number of its places does not shrink on a busy machine: the owner that holds the places is
+    the same that waits for more.
     """
     return ServiceSpec("sandbox", name, f"sandbox-{name}-of-{owner}", b'{"adapts": false}')
 
 
 def sandboxes_used(service: Service) -> Collection[str]:
-    """The names of the sandbox services that an environment or an agent uses; none of another
-    service. Raises ConfigError.
+    """The names of the sandbox services that an environment or an agent uses. Empty for other
+    services. Raises ConfigError.
     """
     return service.sandboxes.names if isinstance(service, SandboxUser) else ()
 
 
 def own_sandboxes(service: Service) -> Collection[str]:
-    """Those that its configuration did not choose: where nobody serves them, it gets its own."""
+    """The names of sandbox services that the configuration did not choose. If no process serves one
+    of them, the environment or agent gets its own.
+    """
     return service.sandboxes.own if isinstance(service, SandboxUser) else ()
 
 
 def models_called(service: Service) -> Collection[str]:
-    """The names of the models that an environment's service calls; none of another service."""
+    """The names of the models that an environment's service calls. Empty for other services."""
     from gymmesh_resource.service import ResourceService
 
     return service.model_names if isinstance(service, ResourceService) else ()
 
 
 def serve_options(config: MeshConfig, host: str, advertise_host: str) -> ServeOptions:
-    """How the services of a configuration are served; an empty address is the configuration's."""
+    """How to serve the services of a configuration. Empty addresses stand for those of the
+    configuration.
+    """
     settings = config.mesh
     return ServeOptions(
         host=host or settings.host,
@@ -239,7 +244,7 @@ async def open_here(
     service: Service, directory: PeerDirectory, stack: AsyncExitStack
 ) -> discovery_pb2.Instance:
     """Open a service for callers in this process, which find it in the directory, until the stack
-    is left. Raises what its `open` raises.
+    is closed. Raises what the service's `open` raises.
     """
     stack.push_async_callback(close_bounded, service)
     await service.open(directory)

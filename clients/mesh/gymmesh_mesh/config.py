@@ -1,4 +1,4 @@
-"""The configuration of a mesh: which services there are, by name."""
+"""The configuration of a mesh: its services, by name."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _Seconds = Annotated[float, msgspec.Meta(ge=0, le=86_400)]
 
 
 class Defaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The services of this mesh for task rows that name none."""
+    """The environment, agent and model for task rows that don't name one."""
 
     environment: str = "math"
     agent: str = "tool_loop"
@@ -34,16 +34,21 @@ class Defaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class MeshSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How services run as processes.
 
-    ``host`` is what they listen on; ``advertise_host`` is the address that others connect to, which
-    is ``host`` where it is empty, or this machine's one address where that stands for all of them.
-    ``discovery_port`` and ``agent_port`` (of the default agent) are for callers that want a fixed
-    address; 0 lets the system choose, as it does for all others. ``drain_s`` is how long running
-    calls may take to end at shutdown, ``ready_s`` how long a start may take, in seconds.
-    ``transport`` "plain" turns the mux between them off. ``layout`` says what shares a
-    process (see layout.py); ``cells`` is how many cells there are, 0 for one per processor but one.
-    ``restarts`` is how often each process that dies is started again. ``log_format`` "json" makes
-    each line of a log a JSON object. ``traces`` exports OpenTelemetry traces of rollouts, to
-    ``traces_endpoint`` or, where that is empty, to what OTEL_EXPORTER_OTLP_ENDPOINT says.
+    Attributes:
+        host: the address that services listen on.
+        advertise_host: the address that others connect to. Empty: ``host``, or, if ``host`` stands
+            for all addresses of this machine, the machine's only address.
+        discovery_port, agent_port: fixed ports of the registry and of the default agent. 0: the
+            system chooses, as it does for all other services.
+        drain_s: seconds that running calls may take to end at shutdown.
+        ready_s: seconds that a start may take.
+        transport: "plain" turns off the mux between the services.
+        layout: which services share a process (see layout.py).
+        cells: the number of cells. 0: one fewer than the processors.
+        restarts: how often a process that dies is restarted.
+        log_format: with "json" each line of a log is a JSON object.
+        traces: export OpenTelemetry traces of rollouts to ``traces_endpoint``.
+        traces_endpoint: where traces are sent. Empty: the address in OTEL_EXPORTER_OTLP_ENDPOINT.
     """
 
     host: str = "127.0.0.1"
@@ -84,6 +89,8 @@ class MeshConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 def exposed(config: MeshConfig) -> MeshConfig:
-    """The configuration of a mesh that may be open to others, as `--insecure` says."""
+    """The configuration of a mesh that other machines may reach without security, as with
+    `--insecure`.
+    """
     security = replace(config.security or SecurityConfig(), insecure=True)
     return replace(config, security=security)

@@ -32,15 +32,15 @@ _CLOSE_S: Final = 10.0
 async def connect(
     address: str, *, security: SecurityConfig | None = None
 ) -> AsyncIterator[EnvironmentClient]:
-    """Connect to the environment at HOST:PORT, as `gym-cli serve environment` prints it.
+    """Connect to the environment at HOST:PORT, the address that `gym-cli serve environment` prints.
 
-    security: certificates and a token to show. Raises MeshError where it does not answer, and
-    ConfigError for certificates that cannot be used.
+    security: certificates and a token to present. Raises MeshError if the environment does not
+    answer, and ConfigError if the certificates cannot be used.
     """
     async with remote_environments([address], security=security) as directory:
         found = [one for one in directory.instances() if one.service == RESOURCE]
         if len(found) != 1:
-            raise ConfigError(f"{address}: there are {len(found)} environments; name one address")
+            raise ConfigError(f"{address} has {len(found)} environments; pass the address of one")
         (instance,) = found
         resource = directory.peer(instance)
         about = await resource.GetEnvironment(
@@ -50,10 +50,10 @@ async def connect(
 
 
 class EnvironmentClient:
-    """A served environment.
+    """A client of a served environment.
 
     Attributes:
-        about: its description of itself.
+        about: the environment's description of itself.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class EnvironmentClient:
         self._verifier = verifier
 
     async def tasks(self) -> list[Task]:
-        """Its example tasks. Raises MeshError."""
+        """The environment's example tasks. Raises MeshError."""
         found: list[Task] = []
         token = ""
         while True:
@@ -79,14 +79,17 @@ class EnvironmentClient:
     async def session(
         self, task: Task | Mapping[str, Any] | None = None, *, seed: int | None = None
     ) -> AsyncIterator[EnvironmentSession]:
-        """Open a session for a task row or the first example; it is closed afterwards.
+        """Open a session for a task row, or for the first example if `task` is None. The session is
+        closed when the context ends.
 
-        Raises MeshError, and ConfigError if there is no example.
+        Raises MeshError, and ConfigError if the environment has no example.
         """
         if task is None:
             examples = await self.tasks()
             if not examples:
-                raise ConfigError(f"environment {self.about.name!r} has no examples; pass task")
+                raise ConfigError(
+                    f"environment {self.about.name!r} has no example tasks; pass `task`"
+                )
             task = examples[0]
         known = task if isinstance(task, Task) else Task.of(task)
         message = rollout_pb2.Task()
@@ -105,12 +108,12 @@ class EnvironmentClient:
 
 
 class EnvironmentSession:
-    """An open session.
+    """An open session of an environment.
 
     Attributes:
-        task: what it is for.
-        tools: their definitions by name.
-        items: what the environment said first.
+        task: the task of the session.
+        tools: the definitions of the tools, by name.
+        items: the first items of the environment.
         done: whether the episode is over.
     """
 
@@ -133,7 +136,7 @@ class EnvironmentSession:
         self._unseen = 0  # from here on, items that no turn was given yet
 
     async def call(self, name: str, /, **arguments: Any) -> str:
-        """A tool's answer as text; what the model would read. Raises MeshError."""
+        """Call a tool. Returns the text that the model would read. Raises MeshError."""
         call = responses_pb2.FunctionCall(
             name=name,
             call_id=f"call_{len(self._transcript) + 1}",
@@ -161,8 +164,8 @@ class EnvironmentSession:
         return text_of(output)
 
     async def say(self, text: str) -> str:
-        """Send the model's answer; returns the environment's reply if it takes turns. Raises
-        MeshError.
+        """Send the model's answer. Returns the environment's reply if the environment takes turns.
+        Raises MeshError.
         """
         self._transcript.append(new_message("assistant", text))
         request = resource_pb2.NextTurnRequest(
@@ -184,7 +187,9 @@ class EnvironmentSession:
             self._turn_rewards.append(reply.reward)
 
     async def verify(self, answer: str = "") -> rollout_pb2.Verification:
-        """The verdict on the session's calls and messages, and a last answer. Raises MeshError."""
+        """The verdict on the calls and messages of the session, and on a last answer. Raises
+        MeshError.
+        """
         transcript = list(self._transcript)
         if answer:
             transcript.append(new_message("assistant", answer))

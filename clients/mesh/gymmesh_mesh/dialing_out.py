@@ -29,7 +29,7 @@ _DRAIN_S: Final = 5.0
 
 
 class DialedOut:
-    """A model that is offered at a relay."""
+    """A model of this process that is offered to a mesh at a relay."""
 
     def __init__(self, service: ModelService, dialer: RelayDialer) -> None:
         self._service = service
@@ -37,23 +37,23 @@ class DialedOut:
 
     @property
     def name(self) -> str:
-        """What the mesh calls it."""
+        """The name of the model in the mesh."""
         return self._service.name
 
     @property
     def address(self) -> str:
-        """Where the mesh reaches it: HOST:PORT of the relay."""
+        """The address at which the mesh reaches the model: HOST:PORT of the relay."""
         return self._dialer.address
 
     @property
     def offers(self) -> int:
-        """How often the relay has accepted it: 1, and one more for each reconnection and each
-        change of the weights' version.
+        """The number of offers that the relay has accepted: 1, plus one for each reconnection and
+        for each change of the weights' version.
         """
         return self._dialer.offers
 
     async def set_weights_version(self, version: int, adapter: str = "") -> None:
-        """The weights are at this version now; new tokens carry it. Raises MeshError."""
+        """Set the version of the weights. New tokens carry this version. Raises MeshError."""
         request = model_pb2.SetWeightsVersionRequest(version=version, adapter=adapter)
         await self._service.SetWeightsVersion(request, CallContext(f"{KIND}/SetWeightsVersion"))
 
@@ -69,21 +69,22 @@ async def dial_out(
     connect_s: float = _CONNECT_S,
     drain_s: float = _DRAIN_S,
 ) -> AsyncIterator[DialedOut]:
-    """Offer a model of this process to a mesh, by the relay of that mesh at HOST:PORT.
+    """Offer a model of this process to a mesh, through the relay of that mesh at HOST:PORT.
 
-    No port is opened here. A connection that breaks is dialled again until the context is left.
+    This process opens no port. If the connection breaks, the process connects again, until the
+    context ends.
 
     Args:
-        service: the model's name in the mesh. Models of one name are interchangeable, so trainers
-            with policies of their own choose names of their own.
-        backend: what answers, such as `TokenBackend` with the trainer's engine.
-        instance_id: unique in the mesh; empty: drawn.
-        security: certificates and a token to show the relay.
-        connect_s: seconds that the first connection may take.
-        drain_s: seconds that running calls have to end when the context is left.
+        service: the model's name in the mesh. Models with the same name are interchangeable, so
+            trainers with different policies must use different names.
+        backend: the backend that answers, such as `TokenBackend` with the trainer's engine.
+        instance_id: the id of the instance, unique in the mesh. Empty: generated.
+        security: certificates and a token to present to the relay.
+        connect_s: time limit of the first connection, in seconds.
+        drain_s: seconds that running calls have to end when the context ends.
 
-    Raises MeshError where the relay refuses or can't be reached, ConfigError for certificates that
-    can't be used, and what the backend raises when it opens.
+    Raises MeshError if the relay rejects the model or is unreachable, ConfigError if the
+    certificates can't be used, and what the backend raises when it opens.
     """
     found = instance_id or f"model-{service}-{uuid.uuid4().hex[:12]}"
     model = ModelService(ModelConfig(), service, found, backend=backend)

@@ -1,15 +1,15 @@
 """Which services share a process. Pure.
 
     mesh      each service has its own process, and scales, fails and is replaced separately
-    cell      N processes alike, each with the agents, the environments and the models that are
-              called elsewhere, which find one another without a socket; only agents are called
-              from outside. Sandbox services, relays, and models whose weights are loaded here,
-              keep processes of their own
+    cell      N equal processes. Each has the agents, the environments, and the models that are
+              called at an endpoint. Within a cell, services call each other without a socket.
+              Other processes call only the agents. Sandbox services, relays, and models whose
+              weights are loaded in the mesh have processes of their own
     embedded  everything in one process
 
 Each layout has a registry, in its own process except in `embedded`. With Consul, each process
-registers itself there. A process with a discovery service is added if the configuration sets its
-port, or asks for targets for Prometheus.
+registers itself in Consul. A process with a discovery service is added if the configuration sets
+its port, or asks for targets for Prometheus.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class ProcessPlan:
     """One process.
 
     Attributes:
-        name: for logs and errors.
-        specs: its services, in the order in which they are opened.
-        exposed: the instance ids of those that other processes may call.
-        ports: by instance id, where the configuration wants a fixed one.
+        name: the name in logs and errors.
+        specs: the services of the process, in the order in which they are opened.
+        exposed: the instance ids of the services that other processes may call.
+        ports: by instance id, the ports that the configuration sets.
     """
 
     name: str
@@ -42,9 +42,9 @@ class ProcessPlan:
 
 
 def plan_processes(config: MeshConfig, suffix: str = "0") -> list[ProcessPlan]:
-    """The processes of a configuration, the registry's first where there is one.
+    """The processes of a configuration. If there is a registry, its process is the first.
 
-    `suffix` ends the instance ids: several meshes may share a Consul.
+    `suffix` is the end of the instance ids, because several meshes may share a Consul.
     """
     layout = config.mesh.layout
     if layout == "embedded":
@@ -57,7 +57,7 @@ def plan_processes(config: MeshConfig, suffix: str = "0") -> list[ProcessPlan]:
 
 
 def in_consul(config: MeshConfig) -> bool:
-    """Whether the services register in Consul by themselves."""
+    """Whether the services register themselves in Consul."""
     return config.discovery.backend == "consul"
 
 
@@ -68,11 +68,12 @@ def _serves_registry(config: MeshConfig) -> bool:
 
 
 def usual_cells(processors: int) -> int:
-    """How many cells there are by default: as many as processors, less the collector's.
+    """The default number of cells: one fewer than the processors, which leaves one for the
+    collector.
 
     The collector does about a quarter of the work. On two processors a second cell competes with
-    it: where models take their time it brings hardly more rollouts a second, at an eighth more CPU
-    time for each, and more where few are in flight.
+    the collector. With slow models, a second cell then brings hardly more rollouts per second, and
+    each rollout needs an eighth more CPU time, or more if few are in flight.
     """
     return max(1, processors - 1)
 

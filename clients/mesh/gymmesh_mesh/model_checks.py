@@ -1,4 +1,4 @@
-"""The models of a configuration, one by one: their weights fetched, one call tried with each."""
+"""Checks of the models of a configuration: fetches their weights, and tries one call with each."""
 
 from __future__ import annotations
 
@@ -59,12 +59,13 @@ _CHOICES: Final = ("required", "auto")
 
 @dataclass(frozen=True, slots=True)
 class ModelCheck:
-    """What came of one call. `url` is the endpoint's, without a user's name and password.
+    """The result of one call to a model. `url` is the endpoint's URL without user name and
+    password.
 
-    latency_s: seconds of the call, without opening the model. reason: of the failure, empty
-    without one; `CONFIG` where the model could not be opened. fix: what to do about it.
-    capabilities: `tools` is among them only if a tool call came, with arguments that can be read;
-    no_tools: what came in its place.
+    latency_s: seconds of the call, without the time to open the model. reason: the reason of a
+    failure, else empty; `CONFIG` if the model could not be opened. fix: what to do about the
+    failure. capabilities: includes `tools` only if the model made a tool call whose arguments can
+    be read. no_tools: what the model answered in place of a tool call.
     """
 
     name: str
@@ -83,13 +84,13 @@ class ModelCheck:
 
     @property
     def ok(self) -> bool:
-        """Whether it answered."""
+        """Whether the model answered."""
         return not self.reason
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """The weights of a model: the file, or None for one that has none to fetch."""
+    """The weights of a model: the file, or None if the model has no weights to fetch."""
 
     name: str
     backend: str
@@ -98,7 +99,9 @@ class Weights:
 
 
 def named(config: MeshConfig, names: Sequence[str]) -> dict[str, ModelConfig]:
-    """These models of a configuration; all of them when none is named. Raises ConfigError."""
+    """The models of a configuration with these names; all models if no name is given. Raises
+    ConfigError.
+    """
     for name in names:
         if name not in config.models:
             problem = f"there is no model {name!r}; {nearest(name, config.models)}"
@@ -112,17 +115,18 @@ async def set_weights(
     security: SecurityConfig | None = None,
     adapter: str = "",
 ) -> dict[str, int | None]:
-    """Tells running model services that their weights are of this version from now on.
+    """Announce the version of the weights to running model services.
 
     Args:
-        addresses: host and port of each.
-        security: the certificates and the token to show them.
-        adapter: the name of the adapter at the endpoints that generates; empty: none.
+        addresses: host and port of each service.
+        security: certificates and a token to present to the services.
+        adapter: the name of the adapter at the endpoints that generates. Empty: no adapter.
 
     Returns:
-        The version before, by address; None where there was none. Raises MeshError, whose
-        message names the address, when one refuses or cannot be reached; those before it have
-        the new version.
+        The previous version by address; None if the service had none.
+
+    Raises MeshError if a service refuses or cannot be reached. The message has the address. The
+    services before it in `addresses` already have the new version.
     """
     directory = PeerDirectory(credentials=Credentials(security))
     before: dict[str, int | None] = {}
@@ -142,7 +146,9 @@ async def set_weights(
 
 
 async def pull(name: str, model: ModelConfig) -> Weights:
-    """Has the weights of an embedded model ready. Raises StartError with one sentence."""
+    """Fetch the weights of an embedded model if they are missing. Raises StartError with one
+    sentence.
+    """
     try:
         path = await model.facts.fetch_weights(model.model)
     except ValueError as error:
@@ -153,10 +159,11 @@ async def pull(name: str, model: ModelConfig) -> Weights:
 async def check(
     models: dict[str, ModelConfig], *, prompt: str = PROMPT, timeout: float = 60.0
 ) -> list[ModelCheck]:
-    """Tries one call with each, and with each endpoint of one that has several, in their order.
+    """Try one call with each model. If a model has several endpoints, try each endpoint, in their
+    order.
 
-    timeout: seconds for a call; opening a model has bounds of its own. Raises nothing: what goes
-    wrong is in the result.
+    timeout: time limit of a call, in seconds. Opening a model has its own time limits. Raises
+    nothing: failures are in the results.
     """
     places = asyncio.Semaphore(_AT_A_TIME)
 
@@ -210,7 +217,7 @@ async def _call(
         if is_recorded:
             fix = "a recording only answers prompts that it contains (--prompt)"
         elif error.reason == errors.ERROR_REASON_MODEL_TIMEOUT:
-            fix = "raise --timeout, or check how busy it is"
+            fix = "raise --timeout, or check how busy the endpoint is"
         return replace(bare, reason=error.reason_name, message=message, fix=fix)
     except CodecError as error:
         return replace(bare, reason="FIELD_INVALID", message=str(error), fix="correct --prompt")
@@ -252,7 +259,7 @@ def _without_call(response: responses_pb2.Response) -> str:
     calls = [item.function_call for item in response.output if item.HasField("function_call")]
     if not calls:
         text = " ".join(text_of(item) for item in response.output if item.HasField("message"))
-        return f"no tool call but text: {excerpt(text)}" if text else "neither a tool call nor text"
+        return f"text and no tool call: {excerpt(text)}" if text else "neither a tool call nor text"
     call = calls[0]
     if call.name != _TOOL:
         return f"a call of the tool '{excerpt(call.name)}', which was not offered"

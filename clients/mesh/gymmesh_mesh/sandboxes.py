@@ -1,4 +1,6 @@
-"""Sandboxes for people: a client of a service elsewhere or in this process, and kept leases."""
+"""Sandboxes for users of gym-cli: a client of a sandbox service, elsewhere or in this process, and
+stored leases.
+"""
 
 from __future__ import annotations
 
@@ -48,14 +50,17 @@ _HELLO_S: Final = 10.0
 
 @asynccontextmanager
 async def sandboxes_here(config: MeshConfig, name: str = "") -> AsyncIterator[SandboxClient]:
-    """Opens the sandbox service `name` of a configuration in this process; without a name its one,
-    or bubblewrap's where it has none. Raises ConfigError.
+    """Open the sandbox service `name` of a configuration in this process. Without a name: the only
+    sandbox service of the configuration, or bubblewrap if the configuration has none. Raises
+    ConfigError.
     """
     known = {spec.name: spec for spec in specs_of(config) if spec.kind == "sandbox"}
     if name and name not in known:
         raise ConfigError(f"there is no sandbox service {name!r} in the configuration")
     if not name and len(known) > 1:
-        raise ConfigError(f"the configuration has several; choose one of {', '.join(known)}")
+        raise ConfigError(
+            f"the configuration has several sandbox services; choose one of {', '.join(known)}"
+        )
     chosen = name or next(iter(known), _USUAL)
     spec = known.get(chosen) or own_sandbox_spec(chosen, "gym-cli")
     async with AsyncExitStack() as stack:
@@ -99,7 +104,7 @@ async def sandboxes_at(
 
 @dataclass(frozen=True, slots=True)
 class KeptSandbox:
-    """A sandbox that was left running: where its service is, and its own lease."""
+    """A sandbox that was left running: the address of its service, and its lease."""
 
     address: str
     name: str
@@ -107,7 +112,7 @@ class KeptSandbox:
 
 
 def keep(file: Path, one: KeptSandbox) -> None:
-    """Writes the lease to a new file that its owner alone can read. Raises ConfigError."""
+    """Write the lease to a new file that only its owner can read. Raises ConfigError."""
     ref = one.grant.sandbox
     document = {
         "address": one.address,
@@ -125,7 +130,7 @@ def keep(file: Path, one: KeptSandbox) -> None:
 
 
 def kept(file: Path) -> KeptSandbox:
-    """A lease that `keep` wrote. Raises ConfigError."""
+    """Read a lease that `keep` wrote. Raises ConfigError."""
     try:
         document: Any = json.loads(file.read_text(encoding="utf-8"))
         texts = {name: document[name] for name in ("address", "service", "sandbox_id", "lease")}
@@ -151,7 +156,7 @@ def kept(file: Path) -> KeptSandbox:
 async def taken_up(
     one: KeptSandbox, security: SecurityConfig | None = None
 ) -> AsyncIterator[SandboxHandle]:
-    """A kept sandbox, which stays after the block unless it is ended there. Raises MeshError."""
+    """A kept sandbox. It stays after the block unless you end it in the block. Raises MeshError."""
     async with sandboxes_at(one.address, one.name, security) as client:
         handle = client.attach(one.grant, own=True)
         await handle.renewed_lease()

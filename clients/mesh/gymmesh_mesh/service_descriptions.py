@@ -1,4 +1,4 @@
-"""What the services of a mesh say of themselves, for a run's description of itself."""
+"""The descriptions of a mesh's services, for the description of a run."""
 
 from __future__ import annotations
 
@@ -41,11 +41,12 @@ _LEFT_OUT: Final = ("instance_id", "description", "images", "places", "running",
 
 
 async def describe_services(directory: PeerDirectory) -> dict[str, dict[str, list[Any]]]:
-    """What GetAgent, GetEnvironment, GetModel and GetService answer: by `agents`, `environments`,
-    `models` and `sandboxes`, and by name, the different answers as protobuf writes them in JSON.
+    """The answers of GetAgent, GetEnvironment, GetModel and GetService, in protobuf's JSON. They
+    are sorted by kind (`agents`, `environments`, `models`, `sandboxes`) and by name. Equal answers
+    are listed once.
 
-    A service that does not answer within five seconds, or refuses, is there with its `error`. Of
-    a name with many instances some are asked.
+    A service that does not answer within five seconds, or refuses, is listed with its `error`. If a
+    name has many instances, only some of them are asked.
     """
     named = defaultdict[tuple[str, str], list[discovery_pb2.Instance]](list)
     for instance in directory.instances():
@@ -63,10 +64,11 @@ async def describe_services(directory: PeerDirectory) -> dict[str, dict[str, lis
 
 
 async def environment_versions(directory: PeerDirectory, names: Collection[str] | None) -> Versions:
-    """The versions of these environments (None: of all) and their verifiers, for a run's identity.
-    One that does
-    not answer within five seconds, or is not in the directory, is missing; of one with many
-    instances some are asked.
+    """The versions of these environments (None: of all) and of their verifiers, for the identity of
+    a run.
+
+    An environment that does not answer within five seconds, or is not in the directory, is missing.
+    If an environment has many instances, only some of them are asked.
     """
     service = "gymmesh.resource.v1.ResourceService"
     asked = defaultdict[str, list[discovery_pb2.Instance]](list)

@@ -1,4 +1,4 @@
-"""The environment of a place, such as `desk.py`, in the words of a configuration's `use`."""
+"""The environment of a place, such as `desk.py`, as the key `use` of a configuration names it."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from gymmesh_runtime.config import ConfigError
 
 
 def name_of(use: str) -> str:
-    """What the environment of a class or function is called: `desk` for `desk.py:Desk`."""
+    """The name of the environment of a class or function: `desk` for `desk.py:Desk`."""
     name = use.rpartition(":")[2]
     return name.removesuffix("Environment").lower() or name.lower()
 
 
 def one_use(place: str) -> str:
-    """What `use:` says for the one environment of a place, as `authoring.placing` describes places.
-    Raises ConfigError where there is none, or several.
+    """The value of `use` for the only environment of a place (see `authoring.placing`). Raises
+    ConfigError if the place has no environment, or several.
     """
     try:
         uses = uses_of(place)

@@ -33,8 +33,8 @@ _HELLO_S: Final = 5.0
 
 
 def judged_by(config: MeshConfig, names: Collection[str], use: str) -> MeshConfig:
-    """The configuration with another verifier for these environments: a class, or a plain function
-    in any file, as `use` of an environment names it, or a file with one of these. Raises
+    """The configuration with another verifier for these environments: a class or a plain function
+    in any file, written as `use` of an environment, or a file that has only one. Raises
     ConfigError.
     """
     judges = dict.fromkeys(names, EnvironmentConfig(use=one_use(use)))
@@ -49,14 +49,14 @@ async def embedded_environments(
     *,
     known: Mapping[str, str] = MappingProxyType({}),
 ) -> AsyncIterator[PeerDirectory]:
-    """Opens these environments of a configuration in this process, with the models and the sandbox
+    """Open these environments of a configuration in this process, with the models and the sandbox
     services that they call.
 
-    ``objects`` as for `embedded`. ``known``: what their runs used, for a sentence on one that the
-    configuration does not have.
+    ``objects`` as for `embedded`. ``known``: what the runs of the environments used. If the
+    configuration lacks an environment, the error suggests this value.
 
-    Raises ConfigError for a name that the configuration does not have, and what a service's
-    ``open`` raises.
+    Raises ConfigError if the configuration lacks an environment, and what a service's ``open``
+    raises.
     """
     for name in sorted(names):
         if name not in config.environments:
@@ -105,11 +105,11 @@ async def remote_environments(
     *,
     security: SecurityConfig | None = None,
 ) -> AsyncIterator[PeerDirectory]:
-    """Connects to resource services, each of which says which environment it is.
+    """Connect to resource services. Each service reports which environment it is.
 
-    An address is ``host:port``, or ``discovery://``, ``consul://`` or ``kubernetes://`` for all
-    that a registry has (see ``discovered``). Raises MeshError where one does not answer, and
-    ConfigError for certificates that cannot be used.
+    An address is ``host:port``. Or it is ``discovery://``, ``consul://`` or ``kubernetes://``, for
+    all environments in a registry (see ``discovered``). Raises MeshError if a service does not
+    answer, and ConfigError if the certificates cannot be used.
     """
     async with AsyncExitStack() as stack:
         registries = [one for one in addresses if one.startswith(SCHEMES)]

@@ -30,7 +30,7 @@ class AgentLoad:
     """The load that all agents together report for this collector's rollouts.
 
     Attributes:
-        target: most rollouts that should run at once; None: unknown.
+        target: the maximum number of rollouts that should run at once; None: unknown.
         waiting: rollouts that wait in the agents' queues.
     """
 
@@ -73,7 +73,7 @@ class RpcPeer(GroupJudge, Protocol):
 
 
 class StreamingAgent:
-    """An agent service whose attempts are calls of their own, to its RPCs."""
+    """An agent service at which each attempt is a separate RunRollout call."""
 
     def __init__(self, peer: RpcPeer) -> None:
         self._peer = peer

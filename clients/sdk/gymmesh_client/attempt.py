@@ -166,8 +166,8 @@ async def run_attempt(
     """Run one attempt to its end: a completed rollout, or a typed failure.
 
     A failure of the rollout itself is the agent's `failed` event. A failure of the call has the
-    boundary AGENT, or DEADLINE after `timeout_s` seconds. A broken stream is never data,
-    and neither is an event on which `on_event` raised. Raises only CancelledError.
+    boundary AGENT, or DEADLINE after `timeout_s` seconds. A broken stream is never data, and an
+    event is not data if `on_event` raised for it. Raises only CancelledError.
     """
     task = request.task
     fold = Fold(

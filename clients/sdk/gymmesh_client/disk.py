@@ -57,11 +57,15 @@ class Disk:
 
 
 def lock(fd: int, path: Path) -> None:
-    """Keep other collectors out until the file is closed. Raises UserError where one is at work."""
+    """Keep other collectors out until the file is closed. Raises UserError if a collector writes
+    the file.
+    """
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        raise UserError(f"{path}: another collector writes to it") from None
+        raise UserError(
+            f"{path}: another collector is writing to this file. Wait until it ends"
+        ) from None
 
 
 @contextlib.contextmanager

@@ -2,17 +2,19 @@
 
 rollouts.jsonl             completed rollouts; with shards rollouts-00000.jsonl …; compressed
                            ones end in .zst
-rollouts.failures.jsonl    rollouts given up
-rollouts.superseded.jsonl  rows that a compaction took out of these: no longer current
+rollouts.failures.jsonl    failed rollouts
+rollouts.superseded.jsonl  rows that are not current, moved here from the files above by a
+                           compaction
 rollouts.journal           which outcomes are current, and where their rows are
 rollouts.index             attempts in SQLite, derived from all of the above
-rollouts.trace             every event of every attempt, when asked for
-rollouts.errors.log        what went wrong, each traceback once; there only when something did
+rollouts.groups            which groups trainers have received, if groups are sent to a trainer
+rollouts.trace             every event of every attempt, if requested
+rollouts.errors.log        errors, each traceback once; exists only if there was an error
 rollouts.summary.json      the figures of the run's last session
-rollouts.skipped.jsonl     the task file's rows that were left out, when asked for
-rollouts.run.json          the run explains itself: configuration, versions, times, hosts, counts
-rollouts.tasks             the task file's lines as digests, by which a change is found
-rollouts.examples.jsonl    the tasks, where they are an environment's own examples
+rollouts.skipped.jsonl     skipped rows of the task file, if requested
+rollouts.run.json          describes the run: configuration, versions, times, hosts, counts
+rollouts.tasks             the task file's lines as digests, to find changes
+rollouts.examples.jsonl    the tasks, if they are an environment's own examples
 """
 
 from __future__ import annotations
@@ -42,10 +44,10 @@ class _Beside:
 
 @dataclass(frozen=True, slots=True)
 class OutputFiles:
-    """The files of a run; the top of this module describes their content.
+    """The files of a run; this module's docstring describes their content.
 
     Attributes:
-        rows: the output as the user named it; with a name that ends in `.zst` it is compressed.
+        rows: the output as the user named it. A name that ends in `.zst` means compressed rows.
         shard_rows: rows per file of rows; None: one file.
         zstd: whether rows are compressed.
     """
@@ -58,6 +60,7 @@ class OutputFiles:
     superseded = _Beside(".superseded.jsonl")
     journal = _Beside(".journal")
     index = _Beside(".index")
+    groups = _Beside(".groups")
     trace = _Beside(".trace")
     log = _Beside(".errors.log")
     summary = _Beside(".summary.json")
@@ -133,7 +136,14 @@ class OutputFiles:
         compactions'.
         """
         whole = [self.summary, self.skipped, self.run, self.task_lines, self.examples]
-        return [self.index, self.trace, self.log, *whole, *map(draft_of, (self.journal, *whole))]
+        return [
+            self.index,
+            self.groups,
+            self.trace,
+            self.log,
+            *whole,
+            *map(draft_of, (self.journal, *whole)),
+        ]
 
     def everything(self) -> list[Path]:
         """Every file that a run of this name may write, replace or remove, there or not."""
@@ -142,7 +152,7 @@ class OutputFiles:
 
     def leftovers(self) -> list[Path]:
         """The existing files of the journal, which are deleted with it."""
-        own = [self.failures, self.superseded, self.index, self.trace, self.skipped]
+        own = [self.failures, self.superseded, self.index, self.groups, self.trace, self.skipped]
         return [*self.all_shards(), *own, self.run, self.task_lines, *self.compaction_drafts()]
 
     def _numbered(self, end: str) -> dict[Path, int]:

@@ -36,10 +36,10 @@ class UserError(Exception):
 
 
 def unreadable(path: Path, error: Exception) -> UserError:
-    """A file that the system does not let us read."""
+    """The error for a file that can't be read."""
     return UserError(f"{path}: cannot be read: {os_reason(error)}")
 
 
 def unwritable(path: Path, error: Exception) -> UserError:
-    """A file or folder that the system does not let us write."""
+    """The error for a file or folder that can't be written."""
     return UserError(f"{path}: cannot be written: {os_reason(error)}")

@@ -11,21 +11,22 @@ In the training script:
         },
     )
 
-A row's task is the JSON text or the object under `task`, or else its `messages` with its other
-keys. Tokens are sampled by AReaL's engine (`engine.agenerate`), which continues calls that new
-weights interrupt. Each token has the version that sampled it. `gconfig` decides how tokens are
-sampled, and replaces a task's `temperature`, `top_p`, `top_k`, `min_p` and `stop`.
+A row's task is the JSON text or the object under `task`. If `task` is missing, the task is the
+row's `messages` with its other keys. AReaL's engine samples the tokens (`engine.agenerate`), and
+continues calls that new weights interrupt. Each token has the version that sampled it. `gconfig`
+replaces a task's `temperature`, `top_p`, `top_k`, `min_p` and `stop`.
 
 AReaL compares rewards in groups of a fixed number of rows (`reward_norm.group_size`). So each
-rollout is one row, and `lost` says what becomes of sampled tokens that don't fit. `several=True`
-hands over all samples of a rollout as rows. Use it without `group` in `reward_norm` and `adv_norm`.
+rollout is one row, and `lost` says what happens to sampled tokens that don't fit into the row.
+`several=True` passes every sample of a rollout as a row. Use it only without `group` in
+`reward_norm` and `adv_norm`.
 
 A rollout that failed or has no reward is a row that trains no token, with the mean reward of its
 group, so that the group keeps its number of rows. A group without any reward is rejected (None),
-and AReaL runs another.
+and AReaL runs another group.
 
-Interface: AReaL 1.0.4, `areal.api.RolloutWorkflow`. Tried with AReaL's own executor, engine, groups
-and advantages; not in its trainer, which wants GPUs.
+Interface: AReaL 1.0.4, `areal.api.RolloutWorkflow`. Tested with AReaL's own executor, engine,
+groups and advantages; not in its trainer, which needs GPUs.
 """
 
 from __future__ import annotations
@@ -95,11 +96,12 @@ class GymmeshWorkflow(RolloutWorkflow):  # type: ignore[misc]  # AReaL ships no 
         gconfig: AReaL's generation parameters, a GenerationHyperparameters.
         tokenizer: a tokenizer, or its path.
         backend: further arguments of TokenBackend, as `{"tool_parser": "llama"}`.
-        settings: see Settings. `params` may not have what `gconfig` decides, as `temperature`.
-        several: hand over all samples of a rollout, each as a row.
-        lost: what becomes of a rollout with sampled tokens that there is no room for.
+        settings: see Settings. `params` must not have parameters that `gconfig` sets, such as
+            `temperature`.
+        several: pass every sample of a rollout to AReaL, each as a row.
+        lost: whether to `refuse` a rollout with sampled tokens that AReaL can't receive, or `warn`.
 
-    Raises UserError, TypeError or ValueError for arguments that can't be used.
+    Raises UserError, TypeError or ValueError for invalid arguments.
     """
 
     def __init__(
@@ -127,10 +129,10 @@ class GymmeshWorkflow(RolloutWorkflow):  # type: ignore[misc]  # AReaL ships no 
     async def arun_episode(self, engine: Any, data: Mapping[str, Any]) -> dict[str, Any] | None:
         """A rollout of the row's task: tensors of the shape [rows, tokens], and rewards [rows].
 
-        None, which AReaL rejects, where neither this rollout nor one of its group has a reward.
-        AReaL logs what is raised as an error, and rejects the group.
+        Returns None, which AReaL rejects, if no rollout of the group has a reward. If this method
+        raises, AReaL logs the error and rejects the group.
 
-        Raises UserError where the task can't be used, or the rollout can't be handed over.
+        Raises UserError if the task is invalid, or AReaL can't receive the rollout.
         """
         task = task_of_row(data)
         refuse_seed(task.get("seed"), str(task.get("task_id", "of a row")), "AReaL")
@@ -146,8 +148,8 @@ class GymmeshWorkflow(RolloutWorkflow):  # type: ignore[misc]  # AReaL ships no 
         stats = stats_tracker.get(workflow_context.stat_scope())
         stats.scalar(not_trained=float(own is None))
         if isinstance(rollout, FailedRollout) or own is None:
-            why = "" if isinstance(rollout, FailedRollout) else ": no reward"
-            _LOG.warning("%r%s is not trained", rollout, why)
+            why = "" if isinstance(rollout, FailedRollout) else ", because it has no reward"
+            _LOG.warning("%r is not trained%s", rollout, why)
             return None if reward is None else masked_row(_stop(place.tokenizer), reward)
         found = self._lost.all_of_one_reward(rollout, room=self._room)
         trained = sum(one.trained for one in found)
@@ -164,8 +166,8 @@ class GymmeshWorkflow(RolloutWorkflow):  # type: ignore[misc]  # AReaL ships no 
 
     @staticmethod
     async def close_meshes() -> None:
-        """Close the meshes of the running event loop; they open again where they are needed.
-        AReaL's executor closes them with its loop.
+        """Close the meshes of the running event loop. They open again when they are needed. AReaL's
+        executor closes them with its event loop.
         """
         for place in _PLACES.values():
             await place.mesh.close()
@@ -179,7 +181,7 @@ def task_of_row(row: Mapping[str, Any]) -> dict[str, Any]:
         return task_written(written, "task")
     messages = rest.pop("messages", None)
     if messages is None:
-        raise UserError("messages: is missing, and so is task")
+        raise UserError("the row has neither task nor messages; add one of these keys")
     return {"prompt": [dict(one) for one in messages], **rest}
 
 
@@ -191,7 +193,7 @@ def row_of(rollout: Rollout, sample: TrainingSample, reward: float) -> dict[str,
     if not logprobs:
         raise UserError(
             f"rollout {rollout.id} of task {rollout.task.id}: the engine returned no usable log "
-            "probabilities, which AReaL needs of every sampled token"
+            "probabilities. AReaL needs one for every sampled token"
         )
     return _tensors(sample.tokens, sample.mask, logprobs, sample.weights_versions, reward)
 

@@ -10,21 +10,22 @@
                 groups = [one async for group in step for one in made.of(group)]
         await backend.train(model, groups)
 
-The engine is ART's vLLM, which serves each step's weights under a name of their own: so each step
-has an engine, and a rollout's tokens are all of one version.
+The engine is ART's vLLM, which serves the weights of each step under another name. So each step
+has its own engine, and all tokens of a rollout have one version.
 
-ART takes messages, and renders them by the chat template again; only the sampled ids of an answer
-come from us, in its log probabilities. Each sample is one of the trajectory's
-`additional_histories`. An answer that is trained there is a `Choice` whose text is the raw text of
-its tokens; one that another sample trains is a plain message, which ART does not train. ART's own
-tokenizer then makes each history into tokens. One that differs from what the model read and wrote
-is lost: refused, or left out with a warning, and then only the rollout's reward counts.
+ART receives messages, and renders them by the chat template again. Only the sampled ids of an
+answer reach ART exactly, in the answer's log probabilities. Each sample is one of the trajectory's
+`additional_histories`. An answer that the sample trains is a `Choice` with the raw text of its
+tokens. An answer that another sample trains is a plain message, which ART does not train. ART's own
+tokenizer then turns each history into tokens. If these tokens differ from those that the model
+read and wrote, the hook refuses the history. With `lost="warn"` it skips the history with a
+warning, and only the rollout's reward is used.
 
-Each actor has a group of its own, with its own rewards. A rollout that failed, or has no verdict,
-is an exception of the group, and never a reward of 0.
+Each actor has its own group, with its own rewards. A rollout that failed, or has no verdict, is an
+exception of the group, and never a reward of 0.
 
 Interface: openpipe-art 0.5.18, with its extra `backend` for the tokenizer (torch, transformers).
-Tried with ART's own classes and tokenizer; not with its backends, which want GPUs or its service.
+Tested with ART's own classes and tokenizer; not with its backends, which need GPUs or its service.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ from gymmesh_trainers.testing import RolloutFailed
 
 __all__ = ["ArtGroups", "Unscored"]
 
-_ANEW: Final = "ART renders the conversation anew, and"
+_ANEW: Final = "ART renders the conversation again, and"
 _REMEDY: Final = "if append_only is True, try append_only=False, or use another chat template"
 # Of the texts that differ, this many characters are shown.
 _SHOWN: Final = 20
@@ -69,13 +70,14 @@ class Unscored(Exception):
 
 
 class ArtGroups:
-    """Makes ART's trajectory groups of groups of gymmesh.
+    """Creates ART's trajectory groups from groups of gymmesh.
 
     Args:
-        tokenizer: that of the policy, as ART loads it.
-        lost: what becomes of a rollout with sampled tokens that ART would train otherwise, or not.
+        tokenizer: the policy's tokenizer, as ART loads it.
+        lost: whether to `refuse` a rollout with sampled tokens that ART would not train, or would
+            train as other tokens, or `warn`.
         chat_template_kwargs: as in ART's configuration of the model.
-        tool_schema_format: as ART's backend has it: `default`, or `vllm_openai`.
+        tool_schema_format: as in ART's backend: `default`, or `vllm_openai`.
     """
 
     def __init__(
@@ -100,10 +102,10 @@ class ArtGroups:
         return self._lost.counts
 
     def of(self, group: RolloutGroup) -> list[art.TrajectoryGroup]:
-        """A trajectory group for each actor with a reward; the root agent's is first. Empty where
-        no rollout of the group has a reward: the group itself says why.
+        """A trajectory group for each actor with a reward; the root agent's is first. Empty if no
+        rollout of the group has a reward; see the group's `failed` and `unscored`.
 
-        Raises UserError for a rollout that can't be handed over.
+        Raises UserError for a rollout that ART can't receive.
         """
         histories = [self._histories(rollout) for rollout in group.rollouts]
         errors: list[BaseException] = [RolloutFailed(one) for one in group.failed]
@@ -164,16 +166,16 @@ class ArtGroups:
             # Templates are programs of their own, and ART's tokenizer fails at some conversations.
             text = " ".join(str(error).split())[:100]
             text = text.rstrip(".!")
-            return f"{_ANEW} its tokenizer raised {type(error).__name__}: {text}", _REMEDY
+            return f"{_ANEW} ART's tokenizer raised {type(error).__name__}: {text}", _REMEDY
         if made is None:
-            return f"{_ANEW} its tokenizer finds no answer in it", _REMEDY
+            return f"{_ANEW} ART's tokenizer finds no answer in the conversation", _REMEDY
         tokens = sample.tokens
         place = first_difference(made.token_ids, tokens)
         if place is not None:
             here, there = self._shown(tokens, place), self._shown(made.token_ids, place)
             return (
-                f"{_ANEW} its tokens differ from what the model read and wrote: at token {place} "
-                f"{here} became {there}"
+                f"{_ANEW} the tokens differ from those that the model read and wrote. At token "
+                f"{place}, {here} became {there}"
             ), _REMEDY
         place = first_difference(made.assistant_mask, sample.mask)
         if place is None:
@@ -182,7 +184,7 @@ class ArtGroups:
         if sample.mask[place]:
             return f"ART doesn't train token {place}, at {text}, which the model sampled", ""
         return (
-            f"ART trains all tokens of an answer, and token {place}, at {text}, was not sampled "
+            f"ART trains all tokens of an answer, but token {place}, at {text}, was not sampled "
             "freely"
         ), ""
 
@@ -199,8 +201,8 @@ class ArtGroups:
         tokens, logprobs = sample.tokens, sample.logprobs
         if not logprobs:
             raise UserError(
-                f"rollout {rollout.id} of task {rollout.task.id}: has no log probabilities of one "
-                "distribution, which ART needs"
+                f"rollout {rollout.id} of task {rollout.task.id}: its log probabilities are "
+                "missing or of different distributions. ART needs all of them, of one distribution"
             )
         messages: list[Any] = []
         for message in chat["messages"]:

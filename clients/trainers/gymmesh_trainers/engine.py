@@ -1,7 +1,8 @@
 """A transformers model in this process as an engine: for small models, tests and CPUs.
 
-Concurrent calls are sampled together, padded on the left. It also scores token ids that it did not
-sample. Needs torch; the model stays the trainer's, so that its weights are always the current ones.
+Concurrent calls are sampled together, padded on the left. The engine can also score token ids
+that it did not sample. Needs torch. The model object stays the trainer's, so the engine always
+samples with the current weights.
 """
 
 from __future__ import annotations
@@ -37,17 +38,18 @@ class _Waiting:
 class TransformersEngine(Engine):
     """Samples with `model.generate`; an engine for TokenBackend, and a `Generate` as well.
 
-    The log probabilities are those of the distribution after the temperature and before `top_p`
-    and `top_k`, as trainers compute theirs; `Generation.distribution` says which of the contract's
-    that is. A call that is cancelled ends at its next token. A call with a `seed` samples the same
-    tokens from the same weights, whatever is sampled beside it, up to the rounding of batches of
-    other shapes.
+    The log probabilities are of the distribution after the temperature and before `top_p` and
+    `top_k`, as trainers compute theirs. `Generation.distribution` names the contract's value for
+    this distribution. A cancelled call ends at its next token. A call with a `seed` samples the
+    same tokens from the same weights, whatever other calls are in the batch, up to the rounding of
+    batches of other shapes.
 
     Args:
         model: a causal language model of transformers.
-        tokenizer: its tokenizer, for the ids that end an answer and that pad.
-        most: the most sequences sampled together, where memory is short; None: all that wait.
-        max_tokens: the most answer tokens of a call that sets no limit.
+        tokenizer: the model's tokenizer, for the ids that end an answer and the padding id.
+        most: the maximum number of sequences sampled together, if memory is short; None: all
+            waiting calls.
+        max_tokens: the maximum number of answer tokens of a call that sets no limit.
     """
 
     scores = True
@@ -190,9 +192,9 @@ class TransformersEngine(Engine):
 
 
 def logprobs_of(params: SamplingParams) -> _Of:
-    """Which distribution the log probabilities are of: that of sampling where nothing is cut off
-    it; the model's own at temperature 1, and at 0, where sampling has none; with a cut at another
-    temperature it is neither. Pure.
+    """The distribution of the log probabilities. SAMPLING if no token is cut off. RAW, the model's
+    own distribution, with a cut at temperature 1, and at temperature 0. UNSPECIFIED with a cut at
+    other temperatures. Pure.
     """
     temperature = 1.0 if params.temperature is None else params.temperature
     below_1 = params.top_p is not None and params.top_p < 1.0

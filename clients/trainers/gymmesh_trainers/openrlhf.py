@@ -5,14 +5,15 @@ A file for `--train.agent_func_path`:
     from gymmesh_trainers.openrlhf import executor
     AgentExecutor = executor("shop.py:Shop")
 
-The label of a prompt (`--data.label_key`) is its task: the row of a task file as JSON text. The
-rollouts' tokens are sampled by OpenRLHF's own engine (`llm_engine.generate`).
+The label of a prompt (`--data.label_key`) is the prompt's task: the row of a task file as JSON
+text. OpenRLHF's own engine samples the tokens (`llm_engine.generate`).
 
-OpenRLHF has room for one sample of a rollout; `lost` says what becomes of sampled tokens that there
-is no room for. A rollout that failed or has no reward would end the whole job, so its sample has no
-action: nothing of it is trained. Its reward is the mean of the rollouts of the same prompt that run
-beside it, so that it moves nobody's advantage. OpenRLHF's own `kl` of such a sample is not a
-number: an adaptive KL coefficient (`--algo.kl.target`) needs environments that don't fail.
+OpenRLHF accepts one sample of a rollout. `lost` says what happens to sampled tokens that don't fit
+into it. A rollout that failed or has no reward would end the whole job, so the hook returns a
+sample that trains no token. Its reward is the mean of the rollouts of the same prompt that run at
+the same time, so that it changes no other rollout's advantage. OpenRLHF's own `kl` of such a sample
+is not a number, so an adaptive KL coefficient (`--algo.kl.target`) needs environments that don't
+fail.
 
 Interface: OpenRLHF 0.11, `openrlhf.utils.agent.AgentExecutorBase`.
 """
@@ -58,12 +59,13 @@ def executor(
     lost: Lost = "refuse",
     **settings: Any,
 ) -> type[AgentExecutorBase]:
-    """The class that OpenRLHF makes its executor of.
+    """The class from which OpenRLHF creates its executor.
 
     Args:
         place: the environment, see `gymmesh_trainers.trainer_collector.MeshPlace`.
         backend: further arguments of TokenBackend, as `{"tool_parser": "llama"}`.
-        lost: what becomes of a rollout with sampled tokens that OpenRLHF has no room for.
+        lost: whether to `refuse` a rollout with sampled tokens that OpenRLHF can't receive, or
+            `warn`.
         settings: see Settings.
     """
 
@@ -161,8 +163,8 @@ def executor(
                     f"rollout {rollout.id}: neither this rollout nor an earlier one has a reward"
                 )
             reward = fmean(self._judged.rewards) if mean is None else mean
-            why = repr(rollout) if isinstance(rollout, FailedRollout) else f"{rollout!r}: no reward"
-            _LOG.warning("%s is not trained", why)
+            why = "" if isinstance(rollout, FailedRollout) else ", because it has no reward"
+            _LOG.warning("%r is not trained%s", rollout, why)
             # Components have to have the same names in all samples.
             components = {name: fmean(known) for name, known in self._judged.components.items()}
             return {
@@ -197,9 +199,9 @@ def _engine(llm_engine: Any, sampling_params: Any) -> Generate:
 
 
 def executor_output(rollout: Rollout, lost: LostTokens, *, wants_logprobs: bool) -> dict[str, Any]:
-    """What `execute` returns of a rollout with tokens and a reward.
+    """What `execute` returns for a rollout with tokens and a reward.
 
-    Raises UserError where it can't be handed over.
+    Raises UserError if OpenRLHF can't receive the rollout.
     """
     sample = lost.one(rollout)
     reward = None if sample is None else rollout.reward_of(sample.actor)

@@ -3,11 +3,12 @@
     async with placed(config, cells=8, resources={"num_cpus": 2}) as addresses:
         async for group in gymmesh.collect(addresses, tasks): ...
 
-Each actor starts the services of a configuration on its node (as `gym-cli up` does, one process)
-and gives its agent's address. Their names in Ray are `gymmesh-cell-…`.
+Each actor starts the services of a configuration on its node (as `gym-cli up` does, in one process)
+and returns its agent's address. The actors' names in Ray begin with `gymmesh-cell-`.
 
-A cell that dies stays away: what ran in it is tried again at the others, or has failed
-(`max_attempts`). So `max_restarts` is not taken: Ray's new actor would have another address.
+A cell that dies is not restarted. Its rollouts are retried at the other cells, or fail
+(`max_attempts`). `max_restarts` is not supported, because Ray's new actor would have another
+address.
 
 `actor_number` is for the hooks of trainers whose processes are actors of Ray.
 """
@@ -73,15 +74,15 @@ async def placed(
     host: str | None = None,
     insecure: bool = False,
 ) -> AsyncIterator[list[str]]:
-    """Place cells in the cluster that `ray.init` connected to; their agents' addresses.
+    """Place cells in the cluster that `ray.init` connected to. Yields their agents' addresses.
 
     Args:
-        cells: how many.
+        cells: the number of cells.
         resources: options of the actors, as `{"num_cpus": 2}`.
-        host: what each listens on; None: its node's address.
-        insecure: allow calls from other nodes without certificates, on a network that is trusted.
+        host: the address at which each cell listens; None: its node's address.
+        insecure: allow calls from other nodes without certificates, on a trusted network.
 
-    Raises UserError where Ray is not connected, or an option cannot be used.
+    Raises UserError if Ray is not connected, or an option is not supported.
     """
     options = dict(resources or {})
     for key in ("max_restarts", "name"):

@@ -8,19 +8,19 @@ In a subclass of `BasePPOExp`:
             step_wise=cfg.generator.step_wise_trajectories,
         )
 
-A row's task is the JSON text under `env_extras.task`, or else its prompt with the other keys of
-`env_extras`. Tokens are sampled by SkyRL's inference engines.
+A row's task is the JSON text under `env_extras.task`. If `env_extras.task` is missing, the task is
+the row's prompt with the other keys of `env_extras`. SkyRL's inference engines sample the tokens.
 
-With `generator.step_wise_trajectories` SkyRL takes every sample of a rollout, as steps of one
-trajectory; it gives all of them the advantage of the last. Without, it has room for one. `lost`
-says what becomes of sampled tokens that there is no room for.
+With `generator.step_wise_trajectories` SkyRL accepts every sample of a rollout, as steps of one
+trajectory, and gives all of them the advantage of the last. Without it, SkyRL accepts one sample.
+`lost` says what happens to sampled tokens that SkyRL can't receive.
 
-A rollout that failed or has no reward ends no step: its row trains no token, and has the mean
-reward of its group, so that it moves nobody's advantage by a made-up reward.
+A rollout that failed or has no reward doesn't end the step. Its row trains no token and has the
+mean reward of its group, so that it changes no other rollout's advantage.
 
-Interface: SkyRL 0.3, `skyrl.train.generators.base.GeneratorInterface`, whose `generate` takes and
-gives dictionaries; nothing of SkyRL is imported. Tried with SkyRL's own input, interface of an
-engine and checks of the output; not in its trainer, which wants GPUs.
+Interface: SkyRL 0.3, `skyrl.train.generators.base.GeneratorInterface`, whose `generate` accepts and
+returns dictionaries; nothing of SkyRL is imported. Tested with SkyRL's own input, engine interface
+and checks of the output; not in its trainer, which needs GPUs.
 """
 
 from __future__ import annotations
@@ -56,11 +56,12 @@ class GymmeshGenerator:
         place: the environment, see `gymmesh_trainers.trainer_collector.MeshPlace`.
         client: SkyRL's InferenceEngineClient.
         backend: further arguments of TokenBackend.
-        step_wise: whether SkyRL is configured to `generator.step_wise_trajectories`.
-        turn_rewards: hand over a reward for each token: those of turns, tool calls and spans at
-            their tokens, and at the last one what is missing to the rollout's reward, which is
-            their sum. Otherwise the rollout's alone. Step-wise SkyRL reads the last step's alone.
-        lost: what becomes of a rollout with sampled tokens that SkyRL has no room for.
+        step_wise: whether SkyRL's configuration sets `generator.step_wise_trajectories`.
+        turn_rewards: return one reward for each token. The rewards of turns, tool calls and spans
+            are at their tokens. The last token has the rest, so that the sum is the rollout's
+            reward. False: return only the rollout's reward. With step-wise trajectories, SkyRL
+            reads only the last step's reward.
+        lost: whether to `refuse` a rollout with sampled tokens that SkyRL can't receive, or `warn`.
         settings: see Settings.
     """
 
@@ -92,13 +93,14 @@ class GymmeshGenerator:
         await self.close()
 
     async def generate(self, input_batch: Mapping[str, Any]) -> dict[str, Any]:
-        """A GeneratorOutput: a row for each prompt, in order; step-wise, a row for each sample.
+        """A GeneratorOutput with one row for each prompt, in order; step-wise, one row for each
+        sample.
 
-        Failed rollouts, those without a reward and lost tokens are counted in `rollout_metrics`.
+        `rollout_metrics` counts failed rollouts, rollouts without a reward, and lost tokens.
 
         Raises:
-            RolloutFailed: rollouts failed, and none of the batch has a reward.
-            UserError: a task cannot be used, or a rollout can't be handed over.
+            RolloutFailed: rollouts failed, and no rollout of the batch has a reward.
+            UserError: a task is invalid, or SkyRL can't receive a rollout.
         """
         prompts = input_batch["prompts"]
         extras = input_batch.get("env_extras") or [{}] * len(prompts)

@@ -27,7 +27,7 @@ class RolloutFailed(Exception):
 async def run_one(
     environment: MeshPlace, task: TaskLike, answers: Sequence[Answer], **options: Any
 ) -> Rollout:
-    """Run a task in an environment with a model that says `answers`, one a model call.
+    """Run a task in an environment, with a scripted model that gives `answers`, one per model call.
 
         rollout = await run_one(Shop(), task, [{"tool": "price", "arguments": {"item": "tea"}},
                                                "It costs 4 euros."])
@@ -36,8 +36,8 @@ async def run_one(
     An answer is a text, a tool call as above, or a list of these. `options`: see Settings.
 
     Raises:
-        RolloutFailed: infrastructure failed, or the script was too short.
-        UserError, ConfigError: the task or the environment cannot be used.
+        RolloutFailed: infrastructure failed, or the script had too few answers.
+        UserError, ConfigError: the task or the environment is invalid.
     """
     script = ScriptedBackend(answers)
     async with TrainerCollector(environment, model=script, **options) as collector:

@@ -10,15 +10,15 @@
         engine.use(await training_client.save_weights_and_get_sampling_client_async(), step.number)
         await mesh.set_weights_version(step.number)
 
-Both functions for the data are those of `tinker_cookbook.rl.data_processing`. A stretch of tokens
-that the policy sampled freely is a transition, and everything before it is its observation. So the
-cookbook's mask has what a sample's mask has, and a rewritten history is a datum of its own. Each
-actor has a group of its own, with its own rewards.
+`assemble_training_data` and `compute_advantages` are from `tinker_cookbook.rl.data_processing`. A
+stretch of tokens that the policy sampled freely is a transition, and all earlier tokens are its
+observation. So the cookbook's mask equals the sample's mask. After a rewritten history, the
+trajectory has another datum. Each actor has its own group, with its own rewards.
 
-A trajectory without a reward is not handed over. Tinker's data has no weights versions; they are
+A trajectory without a reward is not passed on. Tinker's data has no weights versions; they are
 metrics of the trajectory.
 
-Interface: tinker 0.38, tinker-cookbook 0.6.1. Tried with the cookbook's own types and functions,
+Interface: tinker 0.38, tinker-cookbook 0.6.1. Tested with the cookbook's own types and functions,
 and with a scripted sampling client; not with Tinker's service.
 """
 
@@ -54,7 +54,7 @@ class TinkerEngine:
 
     Args:
         client: a `tinker.SamplingClient`.
-        version: the version of its weights; None: as announced to the mesh.
+        version: the version of the client's weights; None: the version announced to the mesh.
     """
 
     def __init__(self, client: Any, version: int | None = None) -> None:
@@ -62,8 +62,8 @@ class TinkerEngine:
         self._version = version
 
     def use(self, client: Any, version: int | None = None) -> None:
-        """Sample with this client from the next call on. A call that has begun ends with the client
-        of before, and its tokens have that client's version.
+        """Sample with this client from the next call on. A call that has begun ends with the
+        previous client, and its tokens have that client's version.
         """
         self._client, self._version = client, version
 
@@ -94,9 +94,9 @@ class TinkerEngine:
 
 
 class TinkerGroups:
-    """Makes the cookbook's trajectory groups of groups of gymmesh.
+    """Creates the cookbook's trajectory groups from groups of gymmesh.
 
-    lost: what becomes of a rollout with sampled tokens that can't be handed over.
+    lost: whether to `refuse` a rollout with sampled tokens that Tinker can't receive, or `warn`.
     """
 
     def __init__(self, lost: Lost = "refuse") -> None:
@@ -108,11 +108,11 @@ class TinkerGroups:
         return self._lost.counts
 
     def of(self, group: RolloutGroup) -> list[types.TrajectoryGroup]:
-        """A trajectory group for each actor with a reward; the root agent's is first. Empty where
-        no rollout of the group has a reward: the group itself says why.
+        """A trajectory group for each actor with a reward; the root agent's is first. Empty if no
+        rollout of the group has a reward; see the group's `failed` and `unscored`.
 
-        The rollouts that failed, and those without a verdict, are `rollout_errors` of the first.
-        Raises UserError for a rollout that can't be handed over.
+        `rollout_errors` of the first trajectory group has the rollouts that failed and those
+        without a verdict. Raises UserError for a rollout that Tinker can't receive.
         """
         for rollout in group.rollouts:
             refuse_images(rollout, "Tinker")
@@ -151,8 +151,8 @@ def _transitions(rollout: Rollout, sample: TrainingSample) -> list[types.Transit
     tokens, logprobs = sample.tokens, sample.logprobs
     if not logprobs:
         raise UserError(
-            f"rollout {rollout.id} of task {rollout.task.id}: has no log probabilities of one "
-            "distribution, which Tinker needs"
+            f"rollout {rollout.id} of task {rollout.task.id}: its log probabilities are missing or "
+            "of different distributions. Tinker needs all of them, of one distribution"
         )
     stretches = _stretches(sample)
     return [

@@ -7,13 +7,14 @@ In the file that `agent_loop_config_path` names:
       environment: shop.py:Shop
 
 and rows with `agent_name: gymmesh`. A row's task is the JSON text under `extra_info.task`, as
-`gym-cli export --format verl` may write it, or else its `raw_prompt` with the keys of `extra_info`.
-Inference stays veRL's: each model call is a `server_manager.generate` of token ids.
+`gym-cli export --format verl` may write it. If `extra_info.task` is missing, the task is the row's
+`raw_prompt` with the keys of `extra_info`. veRL samples: each model call is a
+`server_manager.generate` of token ids.
 
 veRL's V1 trainer (`trainer.use_v1`, its default) gets every sample of a rollout, as a list, and
-gives all of them the last one's reward. Its older trainer has room for one. `lost` says what
-becomes of sampled tokens that there is no room for: samples of actors with rewards of their own,
-and in the older trainer all but one.
+gives all of them the last one's reward. Its older trainer accepts one sample. `lost` says what
+happens to sampled tokens that veRL can't receive: samples of actors that have their own reward,
+and in the older trainer all samples but one.
 
 Interface: veRL 0.9, `verl.experimental.agent_loop.AgentLoopBase`.
 """
@@ -76,10 +77,11 @@ class GymmeshAgentLoop(AgentLoopBase):  # type: ignore[misc]  # veRL ships no ty
     """One rollout in an environment of gymmesh.
 
     Args:
-        environment: see `gymmesh_trainers.trainer_collector.MeshPlace`; one that a text can name.
+        environment: see `gymmesh_trainers.trainer_collector.MeshPlace`; a text, because veRL's
+            configuration names it.
         backend: further arguments of TokenBackend, as `{"tool_parser": "llama"}`.
         settings: see Settings.
-        lost: what becomes of a rollout with sampled tokens that veRL has no room for.
+        lost: whether to `refuse` a rollout with sampled tokens that veRL can't receive, or `warn`.
     """
 
     def __init__(
@@ -101,20 +103,20 @@ class GymmeshAgentLoop(AgentLoopBase):  # type: ignore[misc]  # veRL ships no ty
 
     @staticmethod
     async def close_meshes() -> None:
-        """Close the meshes of the running event loop; they open again where they are needed."""
+        """Close the meshes of the running event loop. They open again when they are needed."""
         for place in _PLACES.values():
             await place.mesh.close()
 
     async def run(
         self, sampling_params: dict[str, Any], **row: Any
     ) -> AgentLoopOutput | list[AgentLoopOutput]:
-        """A rollout of the row's task: an output for each sample; in veRL's older trainer, one.
+        """A rollout of the row's task: an output for each sample; in veRL's older trainer, one
+        output.
 
         Raises:
-            RolloutFailed: it failed. veRL's V1 trainer then replaces the group, or trains the rest
-                of it, as `trainer.v1.sampler.sync_refill_failed_groups` says.
-            UserError: the task can't be used, or the rollout has no reward, or can't be handed
-                over.
+            RolloutFailed: the rollout failed. veRL's V1 trainer then replaces the group, or trains
+                the rest of the group, as `trainer.v1.sampler.sync_refill_failed_groups` says.
+            UserError: the task is invalid, or the rollout has no reward, or veRL can't receive it.
         """
         task, most = task_of_row(row), int(self.rollout_config.response_length)
         if self.rollout_config.get("name") != _SEEDED:
@@ -170,7 +172,7 @@ def task_of_row(row: Mapping[str, Any]) -> dict[str, Any]:
     if written is not None:
         return task_written(written, "extra_info.task")
     if row.get("raw_prompt") is None:
-        raise UserError("raw_prompt: is missing, and so is extra_info.task")
+        raise UserError("the row has neither extra_info.task nor raw_prompt; add one of these keys")
     truth = (row.get("reward_model") or {}).get("ground_truth")
     task = {"prompt": [dict(one) for one in row["raw_prompt"]], **extra}
     return task if truth is None else {"expected_answer": truth, **task}
@@ -190,9 +192,9 @@ def loop_outputs(
         raise UserError(f"rollout {rollout.id}: has no tokens to train")
     if rollout.reward_of(last.actor) is None:
         raise UserError(
-            f"rollout {rollout.id} of task {rollout.task.id}: has no reward, and veRL would "
-            "compute one with its own function. Use an environment that gives each rollout a "
-            "verdict"
+            f"rollout {rollout.id} of task {rollout.task.id}: has no reward, so veRL would "
+            "compute a reward with its own function. Use an environment that returns a verdict "
+            "for each rollout"
         )
     samples = lost.all_of_one_reward(rollout, most, room=room)
     return [_fields(rollout, sample, most) for sample in samples]

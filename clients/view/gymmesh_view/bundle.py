@@ -1,9 +1,9 @@
 """A static site of some rollouts: the page, and its data as scripts, so that it opens from a file.
 
-A browser lets a page that was opened from a file load scripts beside it, and nothing else. So each
-part of the data is a script that hands one text to the page, and that text is JSON:
+If a page is opened from a file, browsers let it load only scripts beside it. So each part of the
+data is a script that passes one text, which is JSON, to the page:
 
-    data/index.js   every rollout's summary, the facets, and where this came from
+    data/index.js   every rollout's summary, the facets, and the sources
     data/N.js       the rollouts number N, N + 1 … in all their parts, with their tokens
 """
 
@@ -33,7 +33,7 @@ _SEARCHED: Final = 4_000
 
 @dataclass(frozen=True, slots=True)
 class BundleSummary:
-    """What was written: rollouts, how many were chosen but over the limit, and bytes."""
+    """The result: rollouts written, rollouts that matched but exceeded the limit, and bytes."""
 
     rollouts: int
     left_out: int
@@ -51,16 +51,16 @@ def write_bundle(
     index: Path | None = None,
     tokenizer: Path | None = None,
 ) -> BundleSummary:
-    """Write a static site of the rollouts that filters choose.
+    """Write a static site of the rollouts that match the filters.
 
     Args:
-        folder: is made; one that is there must be empty, or an earlier bundle with `overwrite`.
-        limit: the most rollouts, the first in the order of `sort`.
-        tokenizer: the tokenizer.json that token ids are read with, or its folder; None: the one
-            beside the rows.
+        folder: is created. An existing folder must be empty, or, with `overwrite`, an earlier
+            bundle.
+        limit: the maximum number of rollouts: the first in the order of `sort`.
+        tokenizer: the tokenizer.json for token ids, or its folder. None: the one beside the rows.
 
     Raises:
-        UserError: the folder holds something else, or something cannot be read or written.
+        UserError: the folder has other contents, or a file cannot be read or written.
     """
     vocabulary = read_vocabulary(tokenizer) if tokenizer else None
     path = index or index_path(sources)
@@ -82,12 +82,15 @@ def _make_room(folder: Path, overwrite: bool) -> None:
     """An empty folder. Raises UserError where there is anything but an earlier bundle."""
     if folder.is_dir() and any(folder.iterdir()):
         if not (folder / _MARK).is_file():
-            raise UserError(f"{folder}: is not empty, and no bundle; name another folder")
+            raise UserError(
+                f"{folder} is not empty, and gym-cli view --bundle did not write it. Name another "
+                "folder with --bundle"
+            )
         if not overwrite:
-            raise UserError(f"{folder}: holds a bundle already; replace it with --overwrite")
+            raise UserError(f"{folder} already has a static site. Replace it with --overwrite")
         shutil.rmtree(folder / "data", ignore_errors=True)
     elif folder.exists() and not folder.is_dir():
-        raise UserError(f"{folder}: is a file; name a folder")
+        raise UserError(f"{folder} is a file. Name a folder with --bundle")
 
 
 def _write(

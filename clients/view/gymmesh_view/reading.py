@@ -1,4 +1,6 @@
-"""The parts of the page's API, as JSON values: what the server answers and a bundle holds."""
+"""The parts of the page's API, as JSON values: the answers of the server and the contents of a
+bundle.
+"""
 
 from __future__ import annotations
 
@@ -23,18 +25,17 @@ from gymmesh_view.rows import Json, ViewSource, clean
 from gymmesh_view.vocabulary import Vocabulary, find_tokenizer, read_vocabulary
 
 _NO_TOKENIZER: Final = (
-    "No tokenizer.json was found in the folder of the rows. To read the text, name the model's"
-    " with"
-    "gym-cli view --tokenizer PATH."
+    "No tokenizer.json was found in the folder of the rows. To show the tokens as text, pass the "
+    "model's tokenizer.json: gym-cli view --tokenizer PATH"
 )
 
 
 class Reading:
-    """Answers the page's questions from an index and the rows themselves.
+    """Answers the page's questions from an index and from the rows themselves.
 
     Args:
-        vocabulary: what token ids are read with; None: the tokenizer.json beside the rows, where
-            there is one.
+        vocabulary: the vocabulary for token ids. None: the tokenizer.json beside the rows, if there
+            is one.
     """
 
     def __init__(
@@ -47,7 +48,9 @@ class Reading:
         self._beside_lock = threading.Lock()
 
     def status(self) -> Json:
-        """How far the index is, and what is shown: of each run its `state`, see `run_state`."""
+        """The progress of the index, and the shown sources, each run with its `state` (see
+        `run_state`).
+        """
         progress = self.store.progress()
         ended = progress.pop("ended", None) or [None] * len(self.sources)
         collected: set[Path] = set()
@@ -64,7 +67,7 @@ class Reading:
         return progress | {"sources": shown}
 
     def rollout(self, key: str) -> Json:
-        """One rollout, in all its parts. Raises UserError where there is none."""
+        """One rollout, in all its parts. Raises UserError if it does not exist."""
         summary, place = self.store.place(key)
         rollout = self._rollout(place)
         detail = detail_of(rollout)
@@ -76,13 +79,13 @@ class Reading:
 
     def tokens(self, key: str, call: int, thread: int = 0) -> Json:
         """The sampled tokens of a model call, see `tokens_of`, with their texts if the row or a
-        vocabulary has them. `tokenizer`: the file that the texts are from, empty if the row has
-        them; `problem`: why there are no texts, or why they may be wrong.
+        vocabulary has them. `tokenizer`: the file of the vocabulary; empty if the texts are from
+        the row. `problem`: why there are no texts, or why the texts may be wrong.
 
         Raises UserError if the rollout does not exist.
 
         Args:
-            thread: the conversation: 0 is the root agent's, others are numbered as `rollout` does.
+            thread: the conversation. 0 is the root agent's; others are numbered as in `rollout`.
         """
         _, place = self.store.place(key)
         rollout = self._rollout(place)
@@ -104,8 +107,8 @@ class Reading:
         return found | {"texts": texts, "tokenizer": vocabulary.name, "problem": problem}
 
     def task(self, name: str) -> list[Json]:
-        """The rollouts of a task by source, run and repeat. `run_id` is empty but where a file has
-        a repeat more than once, as one that was merged of several runs has.
+        """The rollouts of a task by source, run and repeat. `run_id` is set only if a file has a
+        repeat more than once, for example a file of several merged runs.
         """
         rows = self.store.repeats(name)
         counts = Counter((row["source"], row["repeat"]) for row in rows)
@@ -139,7 +142,7 @@ class Reading:
         where = f"{at.path.name}: byte {at.place.offset + at.place.inner}"
         rollout = rollout_of_line(self._line(at), where)
         if clean(rollout.rollout_id) != at.rollout_id:
-            raise UserError(f"{at.path}: has changed and is being read again; retry in a moment")
+            raise UserError(f"{at.path} has changed and is being read again. Try again in a moment")
         return rollout
 
     def _line(self, at: RowPlace) -> bytes:
@@ -156,15 +159,22 @@ def _doubt(name: str, texts: Sequence[str | None], said: Sequence[str]) -> str:
     """Why texts may be of another vocabulary than the model's; empty where nothing shows it."""
     unknown = sum(text is None for text in texts)
     if unknown:
-        return f"{name} has no text for {unknown} of {len(texts)} ids: it may be another model's."
+        return (
+            f"{name} has no text for {unknown} of {len(texts)} ids. The file may belong to another "
+            "model."
+        )
     if not spells(texts, said):
-        return f"By {name} these tokens don't spell the answer: it may be another model's."
+        return (
+            f"The text that {name} gives these tokens does not contain the answer. The file may "
+            "belong to another model."
+        )
     return ""
 
 
 def run_state(ended: Json | None, collected: bool) -> str:
-    """`running`, `finished`, `ended early`, or `not ended`: its collector was killed, or is not to
-    be found since it was started without control. `ended`: what the run's journal says of its end.
+    """The state of a run: `running`, `finished`, `ended early` or `not ended`. `not ended`: the
+    collector was killed, or it was started without control and can't be found. `ended`: the entry
+    about the run's end in its journal.
     """
     if ended is None:
         return "running" if collected else "not ended"
@@ -172,7 +182,7 @@ def run_state(ended: Json | None, collected: bool) -> str:
 
 
 def to_json(value: Any) -> bytes:
-    """A value as JSON that every browser reads; what is no finite number is null."""
+    """A value as JSON that every browser reads. Non-finite numbers become null."""
     try:
         return orjson.dumps(value)
     except TypeError:

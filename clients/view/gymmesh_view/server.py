@@ -1,9 +1,9 @@
-"""The local server: the page and its API, for the user who started it alone.
+"""The local server: the page and its API, only for the user who started it.
 
-A request must name this machine's loopback in the Host header, so that no name of the web that
-was made to point here is served (DNS rebinding), and must have a session. A session is a cookie
-that scripts cannot read, got once for the token in the address that gym-cli view prints. Nothing
-can be changed: there are only reads.
+The Host header of a request must name this machine's loopback. A web page can therefore not reach
+the server under a name that points to this machine (DNS rebinding). A request must also have a
+session: a cookie that scripts cannot read. The browser gets the cookie once, for the token in the
+address that gym-cli view prints. Requests can only read.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ _HEADERS: Final = {
     "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
 }
 _NO_SESSION: Final = (
-    "This page needs the address that gym-cli view printed, with its token.\n"
-    "Open that one again in this browser.\n"
+    "This page opens only with the token in the address that gym-cli view printed.\n"
+    "Open that address again in this browser.\n"
 )
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -64,8 +64,8 @@ class ViewServer:
     """Serves the page and the API of some sources.
 
     Attributes:
-        token: what the first request must show.
-        url: the address to open, token included; once it is served.
+        token: the token that the first request must present.
+        url: the address to open, including the token; set once the server listens.
     """
 
     def __init__(self, reading: Reading) -> None:
@@ -78,8 +78,8 @@ class ViewServer:
 
     @asynccontextmanager
     async def serving(self, port: int) -> AsyncIterator[ViewServer]:
-        """Serve on 127.0.0.1 for as long as the context lasts; port 0 lets the system choose.
-        Raises UserError where the port is taken.
+        """Serve on 127.0.0.1 until the context ends. With port 0 the system chooses the port.
+        Raises UserError if the port is taken.
         """
         runner = web.AppRunner(
             self._application(),
@@ -97,7 +97,8 @@ class ViewServer:
                 )
             except OSError as error:
                 raise UserError(
-                    f"port {port} cannot be served on: {os_reason(error)}; name another with --port"
+                    f"cannot listen on port {port}: {os_reason(error)}. Choose another port "
+                    "with --port"
                 ) from None
             bound = server.sockets[0].getsockname()[1]
             self.url = f"http://127.0.0.1:{bound}/?token={self.token}"
@@ -122,7 +123,9 @@ class ViewServer:
     @web.middleware
     async def _guarded(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
         if _host_of(request.host) not in _HOSTS:
-            response: web.StreamResponse = web.Response(status=421, text="wrong host\n")
+            response: web.StreamResponse = web.Response(
+                status=421, text="wrong host: open the address that gym-cli view printed\n"
+            )
         elif not _same(request.cookies.get(self._cookie, ""), self._session) and not (
             request.path == "/" and _same(request.query.get("token", ""), self.token)
         ):
@@ -201,13 +204,13 @@ def _answers(reading: Reading) -> dict[str, _Answer]:
 
 
 def static_file(name: str) -> bytes:
-    """A file of the built page. Raises UserError where it was not built."""
+    """A file of the built page. Raises UserError if the page was not built."""
     try:
         return files("gymmesh_view").joinpath("static", name).read_bytes()
     except OSError:
         raise UserError(
-            f"the page's {name} is missing; build it with `make view`, or install the wheel,"
-            f" which has it"
+            f"the page's file {name} is missing. Build it with `make view`, or install gymmesh "
+            "from a wheel"
         ) from None
 
 

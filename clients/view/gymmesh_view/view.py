@@ -1,4 +1,4 @@
-"""What gym-cli view does: an index that is kept up to date, and the page over it."""
+"""The work of gym-cli view: it keeps an index up to date, and serves the page."""
 
 from __future__ import annotations
 
@@ -25,14 +25,13 @@ async def viewing(
     index: Path | None = None,
     tokenizer: Path | None = None,
 ) -> AsyncIterator[ViewServer]:
-    """Index some sources and serve their page for as long as the context lasts.
+    """Index some sources and serve their page until the context ends.
 
     Args:
-        port: of 127.0.0.1; 0 lets the system choose.
-        index: where the index goes; None: beside the run, where one is shown, else the user's
+        port: the port of 127.0.0.1. 0: the system chooses.
+        index: the file of the index. None: beside the run if one run is shown, else in the user's
             cache folder.
-        tokenizer: the tokenizer.json that token ids are read with, or its folder; None: the one
-            beside the rows.
+        tokenizer: the tokenizer.json for token ids, or its folder. None: the one beside the rows.
 
     Raises:
         UserError: the index cannot be written, the tokenizer cannot be read, or the port is taken.
@@ -59,7 +58,7 @@ async def serve(
     ready: Callable[[str], None],
     tokenizer: Path | None = None,
 ) -> None:
-    """Serve until this is cancelled.
+    """Serve until cancelled.
 
     Args:
         browser: whether to open the page in the user's browser.
@@ -74,7 +73,8 @@ async def serve(
 
 
 def outputs_of_runs(names: Iterable[str]) -> list[Path]:
-    """The outputs of running runs, by the beginnings of their ids; `live` means each of them.
+    """The outputs of runs in progress, selected by the beginnings of their ids. `live` selects all
+    of them.
 
     Raises:
         UserError: a name matches no run, or several.
@@ -88,8 +88,12 @@ def outputs_of_runs(names: Iterable[str]) -> list[Path]:
             outputs = [entry.output for entry in entries if entry.run_id.startswith(name)]
         if not outputs:
             known = ", ".join(entry.run_id for entry in entries) or "none"
-            raise UserError(f"--run {name}: no run of this name is running here; known: {known}")
+            raise UserError(
+                f"--run {name}: no run in progress has this id; runs in progress: {known}"
+            )
         if len(outputs) > 1 and name != "live":
-            raise UserError(f"--run {name}: begins the id of {len(outputs)} runs; name more of it")
+            raise UserError(
+                f"--run {name}: the ids of {len(outputs)} runs begin so; pass more of the id"
+            )
         found += map(Path, outputs)
     return found

@@ -55,7 +55,7 @@ class Vocabulary:
     """The pieces of a vocabulary, each as bytes of UTF-8.
 
     Attributes:
-        name: the name of its file, without the folders it is in.
+        name: the name of its file, without folders.
     """
 
     def __init__(self, name: str, pieces: dict[int, bytes]) -> None:
@@ -63,8 +63,8 @@ class Vocabulary:
         self._pieces = pieces
 
     def texts(self, ids: Iterable[int | None]) -> list[str | None]:
-        """The text of each token; None for an id that the vocabulary does not have. A character of
-        several tokens is in the text of the last of them. Bytes that are none are U+FFFD.
+        """The text of each token. None for an id that is not in the vocabulary. If several tokens
+        make up a character, the last of these tokens has it. Invalid bytes become U+FFFD.
         """
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         found: list[str | None] = []
@@ -80,7 +80,7 @@ class Vocabulary:
 
 
 def find_tokenizer(folder: Path) -> Path | None:
-    """The tokenizer.json in a folder or in `tokenizer` below it; None where neither has one."""
+    """The tokenizer.json in a folder, or in its subfolder `tokenizer`. None if neither has one."""
     return next((folder / place for place in _PLACES if (folder / place).is_file()), None)
 
 
@@ -88,13 +88,13 @@ def read_vocabulary(path: Path) -> Vocabulary:
     """The vocabulary of a tokenizer.json, or of a folder that has one.
 
     Raises:
-        UserError: it cannot be read, has more than 64 MiB, or is of a kind that is not known.
+        UserError: the file cannot be read, has more than 64 MiB, or is of an unknown kind.
     """
     file = (find_tokenizer(path) or path / FILE) if path.is_dir() else path
     try:
         size = file.stat().st_size
         if size > _MOST_BYTES:
-            raise UserError(f"{file}: has {size >> 20} MiB; at most {_MOST_BYTES >> 20} are read")
+            raise UserError(f"{file} has {size >> 20} MiB; the limit is {_MOST_BYTES >> 20} MiB")
         read = msgspec.json.decode(file.read_bytes(), type=_TokenizerFile)
         return Vocabulary(clean(file.name), _pieces(read))
     except OSError as error:
@@ -102,8 +102,8 @@ def read_vocabulary(path: Path) -> Vocabulary:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, _Unknown) as error:
         line = " ".join(str(error).split())[:200]
         raise UserError(
-            f"{file}: not a {FILE} that can be read: {line}. "
-            f"Name the {FILE} of the model, or the folder that has it."
+            f"{file} cannot be read as a {FILE}: {line}. Pass the {FILE} of the model, or the "
+            f"folder that has it"
         ) from None
 
 
@@ -126,7 +126,7 @@ def _pieces(file: _TokenizerFile) -> dict[int, bytes]:
     else:
         pieces = {number: piece for piece, number in vocabulary.items()}
     if not pieces:
-        raise _Unknown("its model has no vocabulary")
+        raise _Unknown("the model in it has no vocabulary")
     to_bytes = _Decoder(file)
     found = {number: to_bytes(piece) for number, piece in pieces.items()}
     found |= {one.id: one.content.encode("utf-8", "replace") for one in file.added_tokens}
@@ -144,7 +144,7 @@ class _Decoder:
         if not steps and any(one.get("type") == "ByteLevel" for one in _steps(file.pre_tokenizer)):
             kinds = {"ByteLevel"}
         if unknown := kinds - _KINDS:
-            raise _Unknown(f"its decoder is {clean(', '.join(sorted(unknown)))[:80]}")
+            raise _Unknown(f"it has an unknown decoder, {clean(', '.join(sorted(unknown)))[:80]}")
         self._byte_level = "ByteLevel" in kinds
         self._bytes = "ByteFallback" in kinds or file.model.byte_fallback
         self._replaced = [pair for one in steps if (pair := _replacement(one))]

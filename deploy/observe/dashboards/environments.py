@@ -20,7 +20,7 @@ _SESSIONS: Final = Row(
         Panel(
             "Sessions open",
             gauges(_scope, m.SESSIONS_OPEN, "environment"),
-            "Sessions open.",
+            "Open sessions, by environment.",
             width=6,
         ),
         Panel(
@@ -32,23 +32,23 @@ _SESSIONS: Final = Row(
                     "{{environment}}",
                 )
             ],
-            "Open sessions as a share of the limit, if there is one. At 100 %, new sessions are"
-            " refused.",
+            "Open sessions as a share of the limit, if there is a limit. At 100 %, the "
+            "environment refuses new sessions.",
             "percentunit",
             width=6,
         ),
         Panel(
             "Sessions closed as abandoned",
             rates(_scope, m.SESSIONS_SWEPT, "environment"),
-            "Sessions per second that were closed because no agent called them: their agents were"
-            " lost.",
+            "Sessions per second that were closed because no agent called them any more. Usually "
+            "their agents were lost.",
             "ops",
             width=6,
         ),
         Panel(
             "Model calls by environments",
             rates(_scope, m.ENVIRONMENT_MODEL_CALLS, "environment", "model", "outcome"),
-            "Calls of judges and simulated users per second.",
+            "Calls per second that environments make to judges and simulated users.",
             "ops",
             "areas",
             width=6,
@@ -62,8 +62,8 @@ _TOOLS: Final = Row(
         Panel(
             "Tool calls by outcome",
             rates(_scope, m.TOOL_CALLS, "outcome"),
-            "Tool calls per second. A fault is the environment's; the policy causes all other"
-            " outcomes.",
+            "Tool calls per second. The outcome fault is a mistake of the environment. The policy "
+            "causes all other outcomes.",
             "ops",
             "areas",
         ),
@@ -88,8 +88,8 @@ _VERDICTS: Final = Row(
         Panel(
             "Verdicts by status",
             rates(_scope, m.VERIFICATIONS, "environment", "status"),
-            "Verdicts per second. A fault means that the verifier failed: these rollouts have no"
-            " reward.",
+            "Verdicts per second. The status fault means that the verifier failed. These rollouts "
+            "have no reward.",
             "ops",
             "areas",
         ),
@@ -102,7 +102,7 @@ _VERDICTS: Final = Row(
         Panel(
             "Mean reward of verified rollouts",
             [Query(mean_reward(_scope, "environment"), "{{environment}}")],
-            "The mean over verified rollouts.",
+            "The mean reward of verified rollouts.",
             least=None,
         ),
     ],
@@ -117,20 +117,21 @@ _SANDBOXES: Final = Row(
                 Query(_scope.gauge(m.SANDBOX_PLACES_BUSY), "busy"),
                 Query(_scope.gauge(m.SANDBOX_PLACES), "all"),
             ],
-            "Programs that run in sandboxes, and the most that may run at a time.",
+            "Programs that run in sandboxes, and the maximum that may run at the same time.",
             width=6,
         ),
         Panel(
             "Wait for a sandbox",
             waits(_scope, m.SANDBOX_WAIT_SECONDS, m.SANDBOX_PLACES),
-            "The time that a program waited; 0 while none waits.",
+            "The time that a program waited for a sandbox. 0 while no program waits.",
             "s",
             width=6,
         ),
         Panel(
             "Sandbox starts",
             rates(_scope, m.SANDBOX_STARTS, "start"),
-            "Programs started per second. Warm ones were started before they were requested.",
+            "Programs started per second. A warm sandbox was started before the program was "
+            "requested.",
             "ops",
             "areas",
             width=6,
@@ -138,8 +139,8 @@ _SANDBOXES: Final = Row(
         Panel(
             "Sandbox endings",
             rates(_scope, m.SANDBOX_ENDINGS, "ending"),
-            "Programs by their end: exited, or killed at a limit of time, output or memory;"
-            " failed is a fault of the sandbox.",
+            "Programs by their end: exited, or killed at a limit of time, output or memory. "
+            "Failed means that the sandbox failed.",
             "ops",
             "areas",
             width=6,
@@ -157,8 +158,8 @@ _SANDBOX_SERVICES: Final = Row(
                 Query(_scope.gauge(m.SANDBOXES_PLACES, "service"), "{{service}} places"),
                 Query(_scope.gauge(m.SANDBOXES_WAITING, "service"), "{{service}} waiting"),
             ],
-            "Sandboxes that run, places for them (fewer while memory or processors are short), and"
-            " calls that wait for one.",
+            "Running sandboxes, places for sandboxes (fewer while memory or processors are "
+            "short), and calls that wait for a place.",
             width=6,
         ),
         Panel(
@@ -168,8 +169,8 @@ _SANDBOX_SERVICES: Final = Row(
                 Query(_scope.rate(m.SANDBOXES_ENDED, "cause"), "ended: {{cause}}"),
                 Query(_scope.rate(m.SANDBOXES_LEFT, "cause"), "left over: {{cause}}"),
             ],
-            "In a second. Expired ones were not renewed: their owners were lost. Left over are"
-            " those of a service that was killed, and those that could not be ended.",
+            "Sandboxes per second. An expired sandbox was not renewed, because its owner was "
+            "lost. A sandbox is left over if its service was killed, or if it could not be ended.",
             "ops",
             width=6,
         ),
@@ -179,8 +180,8 @@ _SANDBOX_SERVICES: Final = Row(
                 Query(_scope.quantile(0.95, m.SANDBOXES_START_SECONDS), "start p95"),
                 Query(_scope.quantile(0.95, m.SANDBOXES_EXEC_SECONDS), "program p95"),
             ],
-            "From a place for a sandbox until it is ready; and from the start to the end of a"
-            " program that Exec ran.",
+            "Start: from the moment a sandbox gets a place until the sandbox is ready. Program: "
+            "from the start to the end of a program that Exec runs.",
             "s",
             width=6,
         ),
@@ -190,7 +191,8 @@ _SANDBOX_SERVICES: Final = Row(
                 Query(_scope.gauge(m.SANDBOXES_PROCESSES), "processes"),
                 Query(_scope.rate(m.SANDBOXES_OUTPUT_DROPPED), "bytes dropped in a second"),
             ],
-            "Processes that run in sandboxes, and their dropped output beyond the limit.",
+            "Processes that run in sandboxes, and bytes of their output per second that were "
+            "dropped because of the limit.",
             width=6,
         ),
     ],
@@ -202,7 +204,7 @@ _WORKERS: Final = Row(
         Panel(
             "Worker processes busy, of all",
             [Query(_scope.gauge(m.WORKERS_BUSY), "busy"), Query(_scope.gauge(m.WORKERS), "all")],
-            "Processes in which environments run code that may hang or crash.",
+            "Worker processes, in which environments run code that may hang or crash.",
         ),
         Panel(
             "Wait for a worker process",
@@ -213,8 +215,8 @@ _WORKERS: Final = Row(
         Panel(
             "Worker processes lost",
             rates(_scope, m.WORKER_KILLS, "cause"),
-            "Worker processes that were killed at their time limit or with their caller, or that"
-            " crashed.",
+            "Worker processes per second that crashed, or that were killed at their time limit or "
+            "together with their caller.",
             "ops",
         ),
     ],
@@ -223,8 +225,8 @@ _WORKERS: Final = Row(
 ENVIRONMENTS: Final = Dashboard(
     "environments",
     "Environments",
-    "Sessions, tools, verdicts, sandboxes and worker processes of the resource services; sandbox"
-    " services.",
+    "Sessions, tools, verdicts, sandboxes and worker processes of the resource services, and the "
+    "sandbox services.",
     [_ENVIRONMENT],
     [_SESSIONS, _TOOLS, _VERDICTS, _SANDBOXES, _SANDBOX_SERVICES, _WORKERS],
 )

@@ -46,14 +46,14 @@ _GLANCE: Final = Row(
         Panel(
             "Processes up",
             [Query(f"sum(up{_OF})", "up"), Query(f"count(up{_OF})", "of")],
-            "Processes that answer Prometheus, out of those that it knows.",
+            "Processes that answer Prometheus, out of all processes that Prometheus knows.",
             draw="number",
             width=4,
         ),
         number(
             "Processes down",
             f"count(up{_OF}) - sum(up{_OF})",
-            "Processes that Prometheus knows and that do not answer it.",
+            "Processes that Prometheus knows, but that do not answer Prometheus.",
             alarms=1,
         ),
         number(
@@ -73,7 +73,7 @@ _GLANCE: Final = Row(
         number(
             "Event loops late by",
             _scope.gauge(m.EVENT_LOOP_LAG_SECONDS, how="max"),
-            "The largest delay of all processes.",
+            "The longest delay of an event loop, over all processes.",
             "s",
             warns=0.2,
             alarms=1,
@@ -81,8 +81,8 @@ _GLANCE: Final = Row(
         number(
             "Registry's view unconfirmed for",
             _scope.gauge(m.REGISTRY_VIEW_AGE, how="max"),
-            "How long an external registry, such as Consul, has not confirmed a process's list of"
-            " services.",
+            "The time since an external registry, such as Consul, last confirmed a process's list "
+            "of services.",
             "s",
             warns=15,
             alarms=60,
@@ -99,7 +99,7 @@ _PROCESSES: Final = Row(
                 Query(f"sum by (kind) (up{_OF})", "{{kind}} up"),
                 Query(f"count by (kind) (up{_OF})", "{{kind}} listed"),
             ],
-            "Processes that answer Prometheus, and all that it knows.",
+            "Processes that answer Prometheus, and all processes that Prometheus knows.",
         ),
         Panel(
             "CPU",
@@ -109,7 +109,7 @@ _PROCESSES: Final = Row(
                     "{{kind}} {{service_name}}",
                 )
             ],
-            "Processors in use. A service's own code uses one at most.",
+            "Processors in use. A service's own code uses at most one processor.",
             draw="areas",
         ),
         Panel(
@@ -139,14 +139,14 @@ _PROCESSES: Final = Row(
                     "{{kind}} {{service_name}}",
                 )
             ],
-            "Open files and connections of one process.",
+            "The most open files and connections of one process.",
             width=6,
         ),
         Panel(
             "Certificates expire in",
             [Query(f"{_ends} - time()", _CERTIFICATE)],
-            "Of those in use, and of the authorities that are trusted. Below 0: expired. Empty"
-            " where the mesh is plain.",
+            "Time until a certificate in use, or a trusted authority, expires. Below 0: expired. "
+            "Empty if the mesh does not use TLS.",
             "s",
             width=6,
             least=None,
@@ -154,8 +154,8 @@ _PROCESSES: Final = Row(
         Panel(
             "Share of the certificates' time that is left",
             [Query(f"({_ends} - time()) / ({_ends} - {_begins})", _CERTIFICATE)],
-            "A certificate that is replaced in time never falls below 10 %. An alert begins below"
-            " 10 % where less than 30 days are left, too.",
+            "If certificates are replaced in time, the share stays above 10 %. An alert fires if "
+            "less than 10 % and less than 30 days are left.",
             "percentunit",
             width=6,
             least=None,
@@ -207,7 +207,9 @@ _CALLS: Final = Row(
             "areas",
         ),
         Panel(
-            "Mux streams", gauges(_scope, m.MUX_STREAMS, "side"), "Mux streams between processes."
+            "Mux streams",
+            gauges(_scope, m.MUX_STREAMS, "side"),
+            "Open mux streams between processes. A mux stream carries many calls.",
         ),
         Panel(
             "Frames in a mux batch",
@@ -217,7 +219,7 @@ _CALLS: Final = Row(
                     "{{side}}",
                 )
             ],
-            "The number of frames per batch: how well calls share messages.",
+            "The number of frames in a batch. The more frames, the better calls share messages.",
         ),
         Panel(
             "Mux streams broken",
@@ -234,7 +236,7 @@ _DISCOVERY: Final = Row(
         Panel(
             "Instances registered",
             gauges(_scope, m.INSTANCES, "service", "health", how="max"),
-            "In the registry, by service and health.",
+            "Instances in the registry, by service and health.",
             width=6,
         ),
         Panel(
@@ -246,15 +248,15 @@ _DISCOVERY: Final = Row(
         Panel(
             "Age of the registry's view",
             gauges(_scope, m.REGISTRY_VIEW_AGE, "kind", "service_name", how="max"),
-            "How long a registry outside, such as Consul, has not confirmed what a process knows of"
-            " it.",
+            "The time since an external registry, such as Consul, last confirmed a process's list "
+            "of services.",
             "s",
             width=6,
         ),
         Panel(
             "Registry watches",
             [Query(_scope.gauge(m.REGISTRY_WATCHES), "open")],
-            "Streams by which callers watch the registry.",
+            "Open streams by which callers watch the registry.",
             width=6,
         ),
     ],
@@ -266,20 +268,20 @@ _RELAYS: Final = Row(
         Panel(
             "Instances at relays",
             gauges(_scope, m.RELAY_INSTANCES, "state"),
-            "Instances that dialed out to a relay, by state. A disconnected one keeps its address"
-            " for a while.",
+            "Instances that dialed out to a relay, by state. A disconnected instance keeps its "
+            "address for a while.",
             width=6,
         ),
         Panel(
             "Calls that wait at relays",
             gauges(_scope, m.RELAY_WAITING, "service_name"),
-            "Calls of instances that are disconnected now.",
+            "Calls to instances that are disconnected at the moment.",
             width=6,
         ),
         Panel(
             "Offers accepted by relays",
             [Query(_scope.increase(m.RELAY_OFFERS, "kind"), "{{kind}}")],
-            "New instances, and connections of instances that came again.",
+            "Accepted offers per second: of new instances, and of instances that connected again.",
             width=6,
         ),
         Panel(
@@ -297,13 +299,13 @@ _XDS: Final = Row(
         Panel(
             "xDS streams",
             [Query(_scope.gauge(m.XDS_STREAMS), "open")],
-            "Streams of gRPC clients that follow the registry.",
+            "Open streams of gRPC clients that follow the registry by xDS.",
             width=4,
         ),
         Panel(
             "xDS responses sent",
             rates(_scope, m.XDS_PUSHES, "type"),
-            "Responses sent per second.",
+            "xDS responses that the discovery service sent per second.",
             "ops",
             "areas",
             width=5,
@@ -311,20 +313,20 @@ _XDS: Final = Row(
         Panel(
             "Time from a change to the client",
             [Query(_scope.quantile(0.95, m.XDS_PUSH_SECONDS, "type"), "{{type}} p95")],
-            "From a change of the registry until a client's stream accepted it.",
+            "The time from a change of the registry until a client's stream accepted the change.",
             "s",
             width=5,
         ),
         Panel(
             "Version of the xDS view",
             gauges(_scope, m.XDS_VIEW_VERSION, "instance", how="max"),
-            "A number that grows with every change sent to clients.",
+            "A number that increases with every change that is sent to clients.",
             width=5,
         ),
         Panel(
             "xDS responses refused",
             rates(_scope, m.XDS_NACKS, "type"),
-            "Responses per second that clients rejected.",
+            "xDS responses per second that clients rejected.",
             "ops",
             width=5,
         ),

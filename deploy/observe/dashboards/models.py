@@ -36,12 +36,12 @@ _GLANCE: Final = Row(
         number(
             "Endpoints taken out of use",
             _scope.gauge(m.MODEL_ENDPOINT_DOWN),
-            "Endpoints that failed too often in a row.",
+            "Endpoints that get no calls because they failed too often in a row.",
         ),
         Panel(
             "Version of the weights",
             gauges(_scope, m.MODEL_WEIGHTS_VERSION, "model", how="max"),
-            "The version of the weights, if known.",
+            "The newest version of the weights, if it is known.",
             draw="number",
             width=4,
         ),
@@ -54,14 +54,15 @@ _CALLS: Final = Row(
         Panel(
             "Calls by outcome",
             rates(_scope, m.MODEL_CALLS, "outcome"),
-            "Calls per second: completed, incomplete (cut by a limit), or the error's reason.",
+            "Calls per second, by outcome: completed, incomplete (cut by a limit), or the reason "
+            "of the error.",
             "ops",
             "areas",
         ),
         Panel(
             "Time at the endpoint",
             percentiles(_scope, m.MODEL_CALL_SECONDS, "model"),
-            "Time of a call at the model's endpoint.",
+            "The time that a call takes at the model's endpoint.",
             "s",
             exemplars=True,
         ),
@@ -80,7 +81,7 @@ _CALLS: Final = Row(
         Panel(
             "Wait in the model service",
             waits(_scope, m.MODEL_QUEUE_SECONDS, m.MODEL_WAITING, "model"),
-            "Time that a call waited for a place at an endpoint; 0 while none waits.",
+            "The time that a call waited for a place at an endpoint. 0 while no call waits.",
             "s",
         ),
         Panel(
@@ -90,8 +91,8 @@ _CALLS: Final = Row(
                 Query(_scope.gauge(m.MODEL_WAITING, "model"), "{{model}} waiting"),
                 Query(_scope.gauge(m.MODEL_CONCURRENCY_LIMIT, "model"), "{{model}} limit"),
             ],
-            "Calls at the endpoints, waiting calls, and the most calls that the endpoints get at"
-            " a time.",
+            "Calls at the endpoints, waiting calls, and the limit: the maximum number of calls at "
+            "the endpoints at the same time.",
         ),
     ],
 )
@@ -113,20 +114,20 @@ _ENDPOINTS: Final = Row(
         Panel(
             "KV cache in use",
             gauges(_scope, m.MODEL_ENDPOINT_KV_CACHE, "model", "endpoint", how="max"),
-            "How full the KV cache is, if the endpoint reports it.",
+            "The share of the KV cache that is in use, if the endpoint reports it.",
             "percentunit",
             most=1,
         ),
         Panel(
             "Calls retried",
             rates(_scope, m.MODEL_RETRIES, "model", "reason"),
-            "Retried calls, by the reason of the previous failure.",
+            "Retried calls per second, by the reason of the previous failure.",
             "ops",
         ),
         Panel(
             "Calls away from their prefix",
             rates(_scope, m.MODEL_REROUTES, "model", "cause"),
-            "Calls that did not go to the endpoint with their rollout's prefix.",
+            "Calls that were not sent to the endpoint that has the rollout's prefix in its cache.",
             "ops",
         ),
         Panel(
@@ -153,8 +154,8 @@ _TOKENS: Final = Row(
         Panel(
             "Calls in conversations",
             rates(_scope, m.MODEL_CONVERSATIONS, "outcome"),
-            "Calls that continue a conversation. If the service no longer has the conversation,"
-            " the caller sends it whole, which costs more.",
+            "Calls that continue a conversation. If the model service has dropped the "
+            "conversation, the caller sends the whole conversation, which costs more.",
             "ops",
             "areas",
         ),
@@ -168,7 +169,8 @@ _TOKENS: Final = Row(
         Panel(
             "Divergences from exact tokens",
             rates(_scope, m.TOKEN_DIVERGENCES, "model"),
-            "Calls that broke the exact-token law. The number should be 0.",
+            "Calls that broke the exact-token law: their prompt did not begin with the tokens of "
+            "the previous call, and they declared no fork. The number should be 0.",
             "ops",
         ),
     ],

@@ -34,11 +34,11 @@ _GLANCE: Final = Row(
             warns=0.02,
             alarms=0.1,
         ),
-        number("Mean reward", mean_reward(_scope), "The mean over verified rollouts."),
+        number("Mean reward", mean_reward(_scope), "The mean reward of verified rollouts."),
         number(
             "Median time",
             _scope.quantile(0.5, m.ROLLOUT_SECONDS),
-            "The median of an attempt's time.",
+            "The median time of an attempt.",
             "s",
         ),
         number(
@@ -85,7 +85,7 @@ _THROUGHPUT: Final = Row(
         Panel(
             "Wait for a place in the agent",
             waits(_scope, m.COLLECT_WAIT_SECONDS, m.COLLECT_WAITING, "agent"),
-            "The time that an attempt waits; 0 while none waits.",
+            "The time that an attempt waits for a place. 0 while no attempt waits.",
             "s",
             width=4,
         ),
@@ -96,8 +96,9 @@ _THROUGHPUT: Final = Row(
                 Query(_scope.gauge(m.GATEWAY_CONNECTIONS, "agent"), "{{agent}} programs"),
                 Query(_scope.rate(m.GATEWAY_REQUESTS, "outcome"), "requests / s {{outcome}}"),
             ],
-            "Collectors' streams that an agent holds, those that may still come back included; of"
-            " agents that run programs, connections to the gateway and requests in a second.",
+            "Streams of collectors at an agent, including broken streams that the collector may "
+            "still resume. For agents that run programs: connections to the gateway, and requests "
+            "per second.",
             width=4,
         ),
     ],
@@ -115,8 +116,8 @@ _TIME: Final = Row(
                     "{{stage}}",
                 )
             ],
-            "Seconds of each stage in an average attempt. Of calls side by side each counts, so"
-            " the sum can exceed the attempt's own time.",
+            "Seconds that an average attempt spends in each stage. Concurrent calls count "
+            "separately, so the sum can exceed the attempt's own time.",
             "s",
             "areas",
         ),
@@ -126,8 +127,8 @@ _TIME: Final = Row(
                 *p95(_scope, m.ROLLOUT_STAGE_SECONDS, "stage"),
                 *p95(_scope, m.GATEWAY_OVERHEAD_SECONDS, "agent"),
             ],
-            "Of the time that an attempt spends in each stage; and, by agent, of the time that a"
-            " program's request spends in the gateway beside its model call.",
+            "The time that an attempt spends in each stage. By agent: the time that a program's "
+            "request spends in the gateway, without its model call.",
             "s",
             exemplars=True,
         ),
@@ -179,20 +180,20 @@ _WORTH: Final = Row(
         Panel(
             "Mean reward",
             [Query(mean_reward(_scope, "environment"), "{{environment}}")],
-            "The mean over verified rollouts, by environment.",
+            "The mean reward of verified rollouts, by environment.",
             least=None,
         ),
         Panel(
             "How rewards are spread",
             [Query(_scope.rate(m.REWARDS, "le", suffix="_bucket"), "{{le}}")],
-            "The distribution over verified rollouts.",
+            "The distribution of the rewards of verified rollouts.",
             draw="buckets",
         ),
         Panel(
             "Output tokens of a rollout",
             percentiles(_scope, m.ROLLOUT_OUTPUT_TOKENS, "environment"),
-            "The tokens that models wrote in a completed rollout. A jump to one value shows that"
-            " a limit cuts answers.",
+            "The tokens that models wrote in a completed rollout. If the percentiles jump to one "
+            "value, a limit cuts the answers.",
         ),
         Panel(
             "Model calls of a rollout",
@@ -207,8 +208,8 @@ _WORTH: Final = Row(
         Panel(
             "Versions of weights in a rollout",
             percentiles(_scope, m.ROLLOUT_WEIGHTS_LAG),
-            "Between the oldest and the newest weights that a completed rollout met: how far off"
-            " policy its tokens are.",
+            "The number of versions between the oldest and the newest weights of a completed "
+            "rollout. It shows how far off-policy the tokens are.",
         ),
     ],
 )

@@ -25,12 +25,12 @@ _GLANCE: Final = Row(
         number(
             "Rollouts on disk",
             f"{_KEPT} + {_ENDED}",
-            "Rollouts with an outcome on disk, those of earlier sessions included.",
+            "Rollouts with an outcome on disk, including those of earlier sessions.",
         ),
         number(
             "Share of the run done",
             f"({_KEPT} + {_ENDED}) / {_REQUESTED}",
-            "The part of the run that is on disk.",
+            "The share of the run's rollouts that are on disk.",
             "percentunit",
         ),
         number(
@@ -48,7 +48,7 @@ _GLANCE: Final = Row(
         number(
             "Output tokens / s",
             _scope.rate(m.COLLECTOR_TOKENS, where=_OUTPUT),
-            "Tokens of rollouts written to disk.",
+            "Output tokens per second of rollouts that were written to disk.",
         ),
     ],
 )
@@ -106,7 +106,8 @@ _OUTPUTS: Final = Row(
                 Query(_scope.rate(m.GROUPS, "event"), "{{event}} / s"),
                 Query(_scope.gauge(m.GROUPS_WAITING), "waiting for the trainer"),
             ],
-            "Groups of repeats for a trainer: finished, acknowledged, or too old.",
+            "Groups (all repeats of a task) for a trainer: finished, acknowledged, or skipped as "
+            "too old.",
             width=6,
         ),
         Panel(
@@ -115,7 +116,8 @@ _OUTPUTS: Final = Row(
                 Query(_scope.increase(m.COLLECT_RECONNECTS), "connections lost"),
                 Query(_scope.increase(m.STALE_EVENTS), "events of older attempts"),
             ],
-            "Neither loses a rollout: attempts continue or are started again.",
+            "Lost connections and dropped events lose no rollout. Attempts continue, or start "
+            "again.",
             width=6,
         ),
     ],
@@ -124,8 +126,8 @@ _OUTPUTS: Final = Row(
 RUN: Final = Dashboard(
     "run",
     "One run",
-    "What a collector has on disk, in flight and still before it. It serves its metrics where"
-    " `gym-cli collect --metrics-port` says.",
+    "Rollouts of a collector that are on disk, in flight and not started. The collector serves "
+    "its metrics at the port of `gym-cli collect --metrics-port`.",
     [_INSTANCE],
     [_GLANCE, _PROGRESS, _OUTPUTS],
 )

@@ -1,8 +1,8 @@
 """OpenAI Responses JSON to gymmesh messages and back, without loss.
 
-The package is pure: it opens, sends and waits for nothing, and it never changes
-what it is given. `response_to_json(response_from_json(x))` is a document equal to
-`x` for every JSON object `x`; docs/reference/codec.md defines equal.
+The package is pure: it does no I/O, and it never changes its arguments.
+`response_to_json(response_from_json(x))` is a document equal to `x` for every JSON object `x`;
+docs/reference/codec.md defines equal.
 """
 
 from gymmesh_responses.errors import CodecError

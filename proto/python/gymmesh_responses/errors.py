@@ -1,4 +1,4 @@
-"""The one error of the codec, which says where in the document the trouble is."""
+"""The codec's only error. It names the place in the document."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the reason means for which an endpoint or an engine ended an answer. Pure.
+"""The meanings of the reasons with which endpoints and engines end an answer. Pure.
 
 Servers agree on few of these words: OpenAI's `stop`, `length` and `tool_calls`; Anthropic's
 `end_turn`, `tool_use` and `max_tokens`; Gemini's `STOP`, `MAX_TOKENS` and `SAFETY`; `eos_token` of
@@ -23,10 +23,10 @@ class Finish(Enum):
     FILTERED: a filter of the endpoint's did.
     CUT: a rule of the endpoint's cut it, such as one against repetition, or refused the call that
         the model wrote.
-    ABORTED: the generation was stopped from outside, which is an answer only for the caller that
-        asked for it.
-    FAILED: the endpoint failed, or what is behind it: no answer.
-    UNKNOWN: the reason says nothing; what came must speak for itself.
+    ABORTED: the generation was stopped from outside. Only the caller that requested the abort
+        gets this as an answer.
+    FAILED: the endpoint, or a server behind it, failed. There is no answer.
+    UNKNOWN: the reason has no known meaning, so the answer's content decides.
     """
 
     DONE = "done"

@@ -1,8 +1,8 @@
-"""Names of tools that every endpoint takes.
+"""Names of tools that every endpoint accepts.
 
 OpenAI's API reference for a function's name: letters, digits, underscores and dashes, at most 64.
-Servers of its kind refuse a request with another one, whether a tool or an earlier call has it;
-others, vLLM among them, take any text.
+Servers that follow it refuse a request with any other name, in a tool or in an earlier call. Other
+servers, such as vLLM, accept any text.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def row_bytes(dtype: str, shape: Sequence[int]) -> int:
     """Bytes of one token's row. Raises ValueError for a type or shape that side data can't have."""
     if dtype not in SIDE_DATA_DTYPES:
         known = ", ".join(SIDE_DATA_DTYPES)
-        raise ValueError(f"dtype: there is no {dtype!r}; known: {known}")
+        raise ValueError(f"dtype: unknown type {dtype!r}; known types: {known}")
     if any(length < 1 for length in shape):
         raise ValueError(f"shape: each length must be at least 1, not {list(shape)}")
     return SIDE_DATA_DTYPES[dtype] * math.prod(shape)
@@ -75,7 +75,10 @@ def _problem(side: tokens_pb2.SideData, total: int) -> str:
     except ValueError as error:
         return str(error)
     if side.tokens < 1 or side.first_token + side.tokens > total:
-        return f"it has rows from {side.first_token} for {side.tokens} of {total} tokens"
+        return (
+            f"it has {side.tokens} rows from token {side.first_token} on, but needs at least 1 row "
+            f"and only rows of the call's {total} tokens"
+        )
     if len(side.digest) != DIGEST_BYTES:
         return f"its digest has {len(side.digest)} bytes, not {DIGEST_BYTES}"
     if bool(side.data) == bool(side.location):
@@ -83,7 +86,10 @@ def _problem(side: tokens_pb2.SideData, total: int) -> str:
     if side.location:
         return ""
     if size > MOST_INLINE_BYTES:
-        return f"it has {size} bytes of numbers in the message; at most {MOST_INLINE_BYTES} may be"
+        return (
+            f"it has {size} bytes of numbers in the message; at most {MOST_INLINE_BYTES} "
+            "are allowed"
+        )
     if len(side.data) != size:
         return f"it has {len(side.data)} bytes of numbers, not {size}"
     if hashlib.sha256(side.data).digest() != side.digest:

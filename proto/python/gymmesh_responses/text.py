@@ -10,7 +10,7 @@ _TEXT_PARTS = frozenset(("input_text", "output_text"))
 
 
 def text_of(item: pb.Item) -> str:
-    """The plain text of a message or of a tool's answer, its parts joined with nothing between.
+    """The plain text of a message or of a tool's answer: the texts of its parts, concatenated.
 
     Text parts only: images and refusals add nothing, and other kinds of item have
     no plain text (`""`).

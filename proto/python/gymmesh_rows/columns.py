@@ -45,11 +45,11 @@ class UsageSum(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """The sum of the tokens of several calls.
 
     Attributes:
-        input_tokens: Tokens read.
-        cached_tokens: Tokens read that came from a cache.
-        output_tokens: Tokens written.
-        reasoning_tokens: Tokens written that are reasoning.
-        total_tokens: Tokens read and written.
+        input_tokens: The tokens that the model read.
+        cached_tokens: The tokens that the model read from a cache.
+        output_tokens: The tokens that the model wrote.
+        reasoning_tokens: The tokens that the model wrote as reasoning.
+        total_tokens: The tokens that the model read and wrote.
     """
 
     input_tokens: int
@@ -60,12 +60,12 @@ class UsageSum(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
 
     @property
     def cached_tokens(self) -> int:
-        """Tokens read that came from a cache."""
+        """The tokens that the model read from a cache."""
         return self.input_tokens_details.cached_tokens
 
     @property
     def reasoning_tokens(self) -> int:
-        """Tokens written that are reasoning."""
+        """The tokens that the model wrote as reasoning."""
         return self.output_tokens_details.reasoning_tokens
 
 
@@ -76,18 +76,21 @@ class RowResponse(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
 
     Attributes:
         id: The id of the final answer; the rollout's id if the answer has no id.
-        object: Always `response`.
+        object: The text `response`.
         created_at: When the rollout started, in seconds since 1970.
-        model: The name of the model that answered last, else the name of its service.
-        status: `failed` if the rollout failed; else `incomplete` if `incomplete_details` is set;
-            else the status of the final answer, or `completed` if the answer has none.
+        model: The name of the model that answered last. If the endpoint sent no name: the name of
+            the model service.
+        status: `failed` if the rollout failed; otherwise `incomplete` if `incomplete_details` is
+            set; otherwise the status of the final answer, or `completed` if the final answer has no
+            status.
         error: The final answer's error, as JSON.
-        incomplete_details: Why the response is incomplete, as JSON: the final answer's details;
-            else `max_output_tokens` or `content_filter`, if one of these stopped the rollout.
-        output: The conversation of the final call, after the first items. For each call: the items
-            before its answer, the answer, the tool outputs in the order of the function calls, and
-            the turns.
-        usage: The sum over the root agent's calls.
+        incomplete_details: Why the response is incomplete, as JSON: the details in the final
+            answer. If the final answer has no details: `max_output_tokens` or `content_filter`, if
+            the rollout stopped for this reason.
+        output: The conversation of the final call, without the first items (`first_items` or
+            `input`). Each call has four parts: the items before the answer, the answer, the tool
+            outputs in the order of the function calls, and the environment's turns.
+        usage: The tokens of all model calls of the root agent.
     """
 
     id: str
@@ -106,11 +109,11 @@ class RewardComponent(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False
 
     Attributes:
         name: The component's name, the same for every task of an environment. A component with the
-            name of an actor (ModelCallCompleted.actor) is that actor's reward: trainers that learn
-            from each actor's conversation use it instead of the scalar, and the scalar for actors
-            without a component.
-        value: Its value, finite.
-        weight: Its weight in the scalar reward, if the scalar is a weighted sum.
+            name of an actor (ModelCallCompleted.actor) is that actor's reward. Trainers that learn
+            from each actor's conversation use the actor's component. For an actor without a
+            component, they use the scalar reward.
+        value: The component's value, a finite number.
+        weight: The component's weight in the scalar reward, if the scalar is a weighted sum.
     """
 
     name: str
@@ -134,8 +137,8 @@ class VerificationStage(msgspec.Struct, kw_only=True, omit_defaults=True, gc=Fal
 
     Attributes:
         name: The step's name, such as `extract`, `run_tests` or `judge`.
-        duration_us: How long it took, in microseconds.
-        note: One line on its result, for people; may be empty.
+        duration_us: How long the step took, in microseconds.
+        note: One line on the step's result, for people; may be empty.
     """
 
     name: str
@@ -158,9 +161,9 @@ class ModelCallUsage(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False)
 
     Attributes:
         model: The name of the model service.
-        calls: How many calls.
-        input_tokens: Their prompt tokens in all.
-        output_tokens: Their answer tokens in all.
+        calls: The number of calls.
+        input_tokens: The prompt tokens of all these calls together.
+        output_tokens: The answer tokens of all these calls together.
     """
 
     model: str
@@ -186,12 +189,14 @@ class RewardSpan(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
 
     Attributes:
         name: What the reward is for; may be empty.
-        value: Its value, finite.
-        actor: The actor, as in ModelCallCompleted.
-        first_call_id: The first model call of the stretch; empty: the actor's first.
-        last_call_id: The last one; empty: the actor's last.
-        first_token: The first output token of `first_call_id` that counts, from 0.
-        end_token: The output token of `last_call_id` before which it ends.
+        value: The reward, a finite number.
+        actor: The name of the actor that made the calls; empty for the root agent.
+        first_call_id: The id of the first model call of the range; empty: the actor's first call.
+        last_call_id: The id of the last model call of the range; empty: the actor's last call.
+        first_token: The index of the first output token of the range, in the call `first_call_id`,
+            from 0.
+        end_token: The index of the output token before which the range ends, in the call
+            `last_call_id`.
     """
 
     name: str = ""
@@ -227,30 +232,30 @@ class Verification(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """The verdict on a rollout.
 
     Attributes:
-        status: Whether there is a verdict.
-        reward: The scalar reward, finite, typically between 0.0 and 1.0. Set exactly when status is
-            VERIFIED.
+        status: Whether there is a verdict: VERIFIED, PENDING (later) or SKIPPED (not judged).
+        reward: The scalar reward, a finite number, typically between 0.0 and 1.0. Set exactly when
+            status is VERIFIED.
         components: The parts of the reward, in the environment's order; may be empty.
-        evidence: The grounds of the verdict, as a JSON object (extracted answer, failing tests);
-            empty means none. Its keys are written to the output row.
+        evidence: The reasons for the verdict, as a JSON object (extracted answer, failing tests);
+            may be empty. Each key of this object is also a key of the output row.
         verifier: The verifier's name.
-        verifier_version: The verifier's version: changes when verdicts may change.
-        stages: The steps with their durations.
-        reason: Why the status is PENDING or SKIPPED, one line; empty otherwise.
-        model_usage: Model calls that the verifier made for this verdict (judges).
-        awaits_group: Set by the agent on a PENDING verdict of an environment that judges groups:
-            the collector has the repeats of the task judged together, once all of them have ended
+        verifier_version: The verifier's version. It changes whenever verdicts may change.
+        stages: The verifier's steps and how long each took.
+        reason: Why the status is PENDING or SKIPPED, in one line; empty otherwise.
+        model_usage: The tokens of the model calls that the verifier made for this verdict (judges).
+        awaits_group: True for a PENDING verdict of an environment that judges groups. The agent
+            sets it. Once all repeats of the task have ended, the collector has them judged together
             (AgentService.JudgeGroup).
         explanation: The verdict in one line for people, such as `expected 42, got 41`; may be
             empty.
-        compat: The reference whose own verdicts these are, right or wrong, such as `nemo`; empty:
-            the environment's own judgement of what is right. Named in `verifier_version`, too
-            (`2+nemo`).
-        spans: Rewards of parts of the rollout, finite; may be empty. They do not change `reward`.
-        reverified: Of a verdict that `gym-cli reverify` gave to a stored rollout: when, by what and
-            how, as a JSON object. Only rows have it; a verifier leaves it empty.
-        previous: Likewise the rollout's verdicts before this one, the oldest first, as a JSON array
-            of verifications.
+        compat: The name of a reference implementation, such as `nemo`, if the environment returned
+            that implementation's verdict, right or wrong. Empty: the environment's own verdict. The
+            version then also has the name (`2+nemo`).
+        spans: Rewards for parts of the rollout; may be empty. They do not change `reward`.
+        reverified: If `gym-cli reverify` judged the stored rollout again: when, by which verifier
+            and how, as a JSON object. Only rows have this field; a verifier leaves it empty.
+        previous: If `gym-cli reverify` judged the stored rollout again: the verdicts before this
+            one, the oldest first, as a JSON array of verifications. Only rows have this field.
     """
 
     status: str
@@ -306,12 +311,14 @@ class Verification(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
 
 
 class FinalState(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
-    """The state of a session when its rollout has stopped, so that the rollout can be judged again.
-    It may hold expected answers: it is written to the row, but not to exports or bundles.
+    """The state of a session when its rollout has stopped, with which the rollout can be judged
+    again. The state may contain expected answers, so it is written to the row, but not to exports
+    or bundles.
 
     Attributes:
-        state: The state as JSON; empty when it was not kept.
-        omitted: Why it was not kept (it is not JSON, or too large), one line; empty otherwise.
+        state: The state as JSON; empty if the state was not kept.
+        omitted: Why the state was not kept (it is not JSON, or too large), in one line; empty
+            otherwise.
     """
 
     state: Raw | UnsetType = UNSET
@@ -329,13 +336,13 @@ class FinalState(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
 
 
 class ToolOutcomeCount(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
-    """How often calls of a tool had an outcome.
+    """How many calls of a tool had an outcome.
 
     Attributes:
         name: The tool's name.
         outcome: The outcome. UNSPECIFIED if the call was not answered, or if this contract version
             does not know the outcome.
-        calls: How often.
+        calls: The number of calls of this tool with this outcome.
     """
 
     name: str
@@ -344,14 +351,14 @@ class ToolOutcomeCount(msgspec.Struct, kw_only=True, omit_defaults=True, gc=Fals
 
 
 class RowTimings(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
-    """Times of a rollout, in microseconds except the first.
+    """Times of a rollout. All but `started_at` are in microseconds.
 
     Attributes:
         started_at: When the rollout started, in seconds since 1970.
-        duration_us: From the rollout's start to its end.
-        model_us: In model calls, those of actors included.
-        tools_us: In tool calls.
-        verify_us: In the verification.
+        duration_us: The time from the rollout's start to its end.
+        model_us: The time spent in model calls, including those of actors.
+        tools_us: The time spent in tool calls.
+        verify_us: The time spent in the verification.
     """
 
     started_at: float
@@ -365,13 +372,14 @@ class RowMetadata(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """Sums and times of a rollout.
 
     Attributes:
-        steps_taken: How many model calls the root agent made.
+        steps_taken: The number of model calls that the root agent made.
         tools_used: The names of the tools called, in the order of the first calls.
-        tool_outcomes: How often each tool call had each outcome, in the order of the first answers.
-        verified: Whether there is a reward.
+        tool_outcomes: For each tool and each outcome: how many calls had this outcome. The order is
+            that of the first answers.
+        verified: Whether the rollout has a reward.
         seed: The seed of the session.
         weights_versions: The versions of the weights that wrote the trainable answers, sorted.
-        timings: Where the time went.
+        timings: How the rollout's time was spent.
     """
 
     steps_taken: int
@@ -391,10 +399,10 @@ class Actor(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
         name: The actor's name.
         models: The model services that the actor called, sorted.
         model_calls: The number of the actor's calls.
-        trainable: Whether a trainer should learn from any of them.
+        trainable: Whether a trainer should learn from any of the actor's calls.
         reward: The actor's reward: the component of the verdict with the actor's name. Not set: the
             row's reward applies.
-        usage: The sum over the actor's calls.
+        usage: The tokens of all model calls of the actor.
     """
 
     name: str
@@ -406,13 +414,13 @@ class Actor(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
 
 
 class Fork(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
-    """A declared break of the prefix rule.
+    """Declares that a prompt does not begin with the tokens of the parent call.
 
     Attributes:
-        reason: Why.
-        common_tokens: How many leading tokens of the new prompt still agree with the tokens of the
+        reason: Why the prompt differs.
+        common_tokens: How many tokens at the start of the prompt agree with the tokens of the
             parent call.
-        detail: One line for people.
+        detail: One line with details, for people.
     """
 
     reason: str
@@ -432,13 +440,14 @@ class Fork(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
 
 
 class WeightsSpan(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
-    """A stretch of output tokens that one version of the weights generated.
+    """A range of output tokens that one version of the weights generated. It ends where the next
+    span begins.
 
     Attributes:
-        version: The version: a number that only grows.
-        first_token: The first output token of the stretch, from 0. Spans are in order and the first
-            begins at 0.
-        adapter: The name of the adapter (LoRA) in force; empty: the model's own weights.
+        version: The version of the weights. It increases with every update.
+        first_token: The index of the first output token of the range, from 0. Spans are in order,
+            and the first span begins at 0.
+        adapter: The name of the adapter (LoRA) that generated the tokens; empty: no adapter.
     """
 
     version: int
@@ -458,13 +467,13 @@ class WeightsSpan(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
 
 
 class ConstrainedSpan(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
-    """A stretch of output tokens that the policy did not sample freely.
+    """A range of output tokens that the policy did not sample freely.
 
     Attributes:
-        first_token: The first output token of the stretch, from 0. Spans are in order and do not
-            overlap.
-        tokens: How many tokens.
-        constraint: Why.
+        first_token: The index of the first output token of the range, from 0. Spans are in order
+            and do not overlap.
+        tokens: The number of tokens in the range.
+        constraint: Why the tokens were not sampled freely.
     """
 
     first_token: int
@@ -484,30 +493,31 @@ class ConstrainedSpan(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False
 
 
 class SideData(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
-    """A tensor beside the tokens of a call, with a row for each of a stretch of tokens: routed
-    experts, a teacher's log probabilities, values.  Rows are counted over the call's whole prompt
-    and output. A call carries only the rows that the calls before it do not have; a call that is a
-    fork has them from its first token. Where two calls of a conversation have a row for a token
-    that they share, a reader takes the earlier call's: the model sampled with it. The last output
-    token usually has no row, because no forward pass read it; the next call has that row.
+    """A tensor that belongs to the tokens of a call, with one row for each token of a range: routed
+    experts, a teacher's log probabilities, values. Tokens are counted over the call's whole prompt
+    and output. A call carries only rows that earlier calls of the conversation do not have. A call
+    that is a fork has the rows from its first token on. If two calls of a conversation have a row
+    for the same token, a reader must use the row of the earlier call, because the model sampled
+    with it. The last output token usually has no row, because no forward pass read that token. The
+    next call then has that row.
 
     Attributes:
-        name: What it is, such as `routed_experts`; unique in a capture.
-        dtype: The type of a number, by numpy's name and little-endian: `int8`, `uint8`, `int16`,
+        name: The name of the side data, such as `routed_experts`; unique in a capture.
+        dtype: The type of each number, by numpy's name and little-endian: `int8`, `uint8`, `int16`,
             `uint16`, `int32`, `float16`, `bfloat16` or `float32`.
-        shape: The shape of one token's row; empty: one number. No length is zero.
-        first_token: The first token that has a row, counted over the call's whole prompt and
-            output, from 0.
-        tokens: How many tokens have one; at least 1. The last one is at most the call's last output
-            token.
-        data: The numbers, row after row, when they are at most 4,096 bytes; empty when they are at
-            `location`. Exactly one of both is set.
-        location: Where the service stored the numbers, as a `file:` URL; the file's name ends with
-            `/XY/DIGEST`: the digest in lower-case hex, in a folder named by its first two digits.
-            The file was complete before the answer was sent. A reader that does not see the folder
-            asks the model service with ReadSideData. The service may delete the oldest files, as
-            its configuration says.
-        digest: SHA-256 of the numbers. A reader must compare it before it uses them.
+        shape: The shape of one token's row; empty: a row is one number. No dimension is zero.
+        first_token: The index of the first token that has a row, counted over the call's whole
+            prompt and output, from 0.
+        tokens: The number of tokens that have a row, at least 1. The last of these tokens is at
+            most the call's last output token.
+        data: The numbers, row after row, if they are at most 4,096 bytes. Otherwise empty, and
+            `location` is set.
+        location: Where the model service stored the numbers, as a `file:` URL; empty if `data` has
+            them. The URL ends with `/XY/DIGEST`: the digest in lower-case hexadecimal digits, in a
+            folder named by the digest's first two digits. The file was complete before the answer
+            was sent. A reader that cannot access the folder calls ReadSideData of the model
+            service. The service may delete the oldest files, as its configuration says.
+        digest: The SHA-256 of the numbers. A reader must check it before using the numbers.
     """
 
     name: str = ""
@@ -547,21 +557,22 @@ class TokenCapture(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     tokens, unless `fork` is set.
 
     Attributes:
-        prompt_token_ids: The prompt's token ids, each a little-endian int32. When
-            `prompt_prefix_tokens` is not zero, only those after the prefix.
+        prompt_token_ids: The prompt's token ids, each a little-endian int32. If
+            `prompt_prefix_tokens` is not zero, the field has only the ids after this prefix.
         output_token_ids: The sampled token ids, each a little-endian int32.
-        logprobs: The log probability of each output token, each a little-endian float32; as long as
-            output_token_ids, or empty when not captured.
-        weights: Which weights generated the output; empty when not known.
-        fork: Set when the prompt does not continue the parent call's tokens.
-        prompt_prefix_tokens: How many leading prompt tokens are those of the parent call (its
-            prompt and output) and therefore not repeated here. Zero: the prompt is whole.
-        tokenizer_digest: SHA-256 of the tokenizer and chat template, so that a trainer can tell
-            that it uses the same; may be empty.
-        logprob_distribution: Which distribution `logprobs` are of.
-        constrained: Output tokens that were not sampled freely; a trainer does not learn from
-            forced ones.
-        side_data: Tensors beside the tokens, as far as asked for and available.
+        logprobs: The log probability of each output token, each a little-endian float32. One for
+            each of `output_token_ids`, or empty if not captured.
+        weights: The versions of the weights that generated the output; empty if unknown.
+        fork: Set if the prompt does not begin with the parent call's tokens.
+        prompt_prefix_tokens: How many tokens at the start of the prompt are the parent call's
+            prompt and output. `prompt_token_ids` does not repeat these tokens. Zero:
+            `prompt_token_ids` has the whole prompt.
+        tokenizer_digest: The SHA-256 of the tokenizer and chat template, with which a trainer can
+            check that its own are the same; may be empty.
+        logprob_distribution: The probability distribution that `logprobs` refer to.
+        constrained: Output tokens that were not sampled freely. A trainer must not learn from
+            tokens that the server inserted (FORCED).
+        side_data: Tensors that belong to the tokens, if requested and available.
     """
 
     prompt_token_ids: list[int]
@@ -605,11 +616,12 @@ class CallTimings(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """How the time of one call was spent, in microseconds. Zero means not measured.
 
     Attributes:
-        queue_us: Waiting for a place before the call was sent.
-        total_us: From sending to the complete answer, as the caller saw it.
-        endpoint_us: Of a model call: from sending the request that was answered to its answer, as
-            the model service saw it.
-        retry_us: Of a model call: spent on requests before that one, and waiting between them.
+        queue_us: The time that the call waited for a free place before it was sent.
+        total_us: The time from sending the call to the complete answer, as the caller saw it.
+        endpoint_us: Only for a model call: the time of the last request to the endpoint, the one
+            that was answered, as the model service saw it.
+        retry_us: Only for a model call: the time of earlier requests, which failed, and of the
+            waits between requests.
     """
 
     queue_us: int = 0
@@ -633,11 +645,12 @@ class CallTimings(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
 
 
 class CallRetries(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
-    """How often a call was sent again for one reason.
+    """How often the model service sent a call to the endpoint again, for one reason.
 
     Attributes:
-        reason: Why, as an ErrorReason without its prefix, such as `MODEL_RATE_LIMITED`.
-        count: How many times, at least 1.
+        reason: Why the request before failed: an ErrorReason without its prefix, such as
+            `MODEL_RATE_LIMITED`.
+        count: The number of retries for this reason, at least 1.
     """
 
     reason: str = ""
@@ -658,10 +671,10 @@ class ScoredChoice(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """A text that a model scored.
 
     Attributes:
-        text: The text.
-        logprob: The sum of its tokens' log probabilities.
-        tokens: How many tokens it has.
-        greedy: Whether the model would write it at temperature 0.
+        text: The scored text.
+        logprob: The sum of the log probabilities of the text's tokens.
+        tokens: The number of tokens of the text.
+        greedy: Whether the model would write this text at temperature 0.
     """
 
     text: str
@@ -683,38 +696,46 @@ class ScoredChoice(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
 
 
 class ModelCall(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
-    """A model call. The calls form a tree: the model read the conversation of the parent call, and
-    then this call's items before the answer.
+    """A model call. The calls form a tree. In each call, the model read the conversation of the
+    parent call, then the new items before the answer, and then wrote the answer.
 
     Attributes:
-        call_id: Unique within the rollout.
-        parent_call_id: The call whose conversation it continues; empty for a first call.
-        detached: Whether the call starts a new conversation instead of continuing its parent's.
-        actor: The caller; empty for the root agent.
-        model: The model service.
-        trainable: Whether a trainer should learn from its answer.
-        link: How the call relates to its parent, if a gateway captured it.
-        side_call: The purpose of a call outside the conversation.
-        fork: How the conversation departs from its parent's.
+        call_id: The call's id, unique within the rollout.
+        parent_call_id: The id of the parent call, which this call continues; empty for a first
+            call.
+        detached: Whether the call starts a new conversation instead of continuing the parent call's
+            conversation.
+        actor: The actor that made the call; empty for the root agent.
+        model: The name of the model service.
+        trainable: Whether a trainer should learn from the call's answer.
+        link: How the call relates to its parent, if a gateway captured the call from a program.
+        side_call: The purpose of a call outside the conversation, such as a call that writes a
+            title.
+        fork: Why and where the call's prompt stops agreeing with the parent call's tokens or
+            conversation, if it does.
         id: The answer's id.
         status: The answer's status.
         usage: The tokens of the call.
         incomplete_details: Why the answer is incomplete, if it is.
         error: The answer's error, if it has one.
         first_item: The index in `response.output`, from 0, where the call's part of the
-            conversation starts. The part is: the items before the answer, the answer, the outputs
-            of its tool calls, and its turns. Not set: the call is not an ancestor of the final
-            call, and `items` has the part.
-        item_count: The number of items of the part.
+            conversation starts. The part consists of the items before the answer, the answer, the
+            outputs of the answer's tool calls, and the environment's turns. Not set: the final call
+            does not descend from this call, and the part is in `items`.
+        item_count: The number of items in the call's part of the conversation.
         context_count: The number of items before the answer.
         answer_count: The number of items of the answer.
-        items: The items of the part, if `response.output` does not have them.
-        tokens: The tokens that the call added to its parent's tokens.
-        timings: Where the call's time went.
+        items: The items of the call's part of the conversation, if `response.output` does not have
+            them.
+        tokens: The tokens that the call added to the parent call's tokens.
+        timings: How the call's time was spent.
         retries: How often the model service retried the endpoint, by reason.
-        replaced_params: The parameters of a captured program's request that the run replaced.
-        left_out: The parts of a captured program's request that were not sent to the model service.
-        choices: The texts that were scored instead of sampling the answer, which is one of them.
+        replaced_params: For a call captured from a program: the parameters of the program's request
+            that the run replaced.
+        left_out: For a call captured from a program: the parts of the program's request that the
+            gateway did not send to the model service.
+        choices: The texts that the model scored, if the answer was chosen among scored texts
+            instead of sampled. One of the texts is the answer.
     """
 
     call_id: str
@@ -811,11 +832,11 @@ class ToolCall(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     Attributes:
         call_id: The id of the function call.
         name: The tool's name.
-        model_call_id: The model call that asked for it.
-        actor: The caller.
-        outcome: The outcome; UNSPECIFIED if the call was not answered.
+        model_call_id: The id of the model call with the answer that requested the tool call.
+        actor: The actor that made the call; empty for the root agent.
+        outcome: How the call was answered; UNSPECIFIED if it was not answered.
         timings: How long the call took.
-        reward: The reward of the call, if the environment gave one.
+        reward: The reward of the call, if the environment returned one.
     """
 
     call_id: str
@@ -852,9 +873,9 @@ class Turn(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
 
     Attributes:
         turn: The turn's number, from 1.
-        model_call_id: The model call that the turn answers.
-        reward: The turn's reward, if the environment gave one.
-        done: Whether the episode was over.
+        model_call_id: The id of the model call that the turn answers.
+        reward: The turn's reward, if the environment returned one.
+        done: Whether the episode was over after this turn.
     """
 
     turn: int
@@ -883,9 +904,9 @@ class RowStatus(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """A google.rpc.Status with its ErrorInfo.
 
     Attributes:
-        code: The code.
-        message: The message.
-        reason: The reason of the ErrorInfo.
+        code: The gRPC status code, a number.
+        message: The message, one sentence for people.
+        reason: The reason of the ErrorInfo, such as `MODEL_TIMEOUT`.
         metadata: The metadata of the ErrorInfo.
     """
 
@@ -896,18 +917,18 @@ class RowStatus(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
 
 
 class RowFailure(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
-    """The cause of a failure.
+    """Why a rollout failed.
 
     Attributes:
-        boundary: The boundary where the rollout failed.
-        status: What happened.
+        boundary: The boundary: which part of the system failed.
+        status: What happened: status code, message, reason and metadata.
         retry_safe: Whether a new attempt is harmless and may succeed.
-        component: The service, tool, verifier or budget concerned.
-        call_id: The model call or function call concerned.
+        component: The name of the service, tool, verifier or budget that failed.
+        call_id: The id of the model call or function call that failed; empty if no call failed.
         reverified: If `gym-cli reverify` could not judge the stored rollout: when and by which
-            verifier, as in the verdict's `reverified_json`.
+            verifier, in the form of Verification's `reverified`.
         previous: If `gym-cli reverify` could not judge the stored rollout: the previous verdicts,
-            as in the verdict's `previous_json`.
+            in the form of Verification's `previous`.
     """
 
     boundary: str
@@ -923,9 +944,10 @@ class Annotation(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """A value that a custom agent keeps with the rollout.
 
     Attributes:
-        key: A name, prefixed by the agent's to avoid clashes.
-        value: Any JSON value.
-        model_call_id: The model call it belongs to, or empty.
+        key: The annotation's name, which begins with the agent's name to avoid clashes.
+        value: The annotation's value, any JSON value.
+        model_call_id: The id of the model call to which the annotation belongs; empty: no model
+            call.
     """
 
     key: str
@@ -953,8 +975,8 @@ class Media(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
 
     Attributes:
         digest: `sha256:` and 64 hexadecimal digits, over `data`.
-        media_type: Its type, such as `image/png`.
-        data: Its bytes.
+        media_type: The media type, such as `image/png`.
+        data: The medium's bytes.
     """
 
     digest: str = ""
@@ -975,13 +997,16 @@ class Media(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
 
 
 class SandboxRef(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
-    """Names a sandbox. Safe to store: a SandboxRef alone gives no access.
+    """The id of a sandbox, and what it was made from. It is safe to store, because a SandboxRef
+    alone gives no access to the sandbox.
 
     Attributes:
         sandbox_id: The sandbox's id, unique at its instance.
         service: The name of the sandbox service.
-        instance_id: The service instance that runs the sandbox. Send every call to this instance.
-        image: The name of the image, folder or snapshot that the file system was made from.
+        instance_id: The id of the service instance that runs the sandbox. Send every call for the
+            sandbox to this instance.
+        image: The name of the image, folder or snapshot from which the sandbox's file system was
+            made.
         image_digest: The digest of the image: `sha256:` and 64 hexadecimal digits. Empty: unknown.
     """
 
@@ -1012,8 +1037,8 @@ class SandboxEnd(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """How a sandbox ended.
 
     Attributes:
-        cause: Why.
-        detail: One line on it, for people; may be empty.
+        cause: Why the sandbox ended.
+        detail: One line with details, for people; may be empty.
     """
 
     cause: str = "UNSPECIFIED"
@@ -1031,13 +1056,14 @@ class SandboxEnd(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
 
 
 class SandboxOpened(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
-    """A sandbox was opened.
+    """A sandbox that was opened for the rollout.
 
     Attributes:
-        sandbox: The sandbox.
-        role: What it is for, as in SandboxGrant.
-        end: How it ended, from the event SandboxEnded; absent: it was running when the rollout
-            ended, and ends with its session. Folding sets it: events and answers omit it.
+        sandbox: The sandbox's id, service and image.
+        role: What the sandbox is for, such as `workspace`.
+        end: How the sandbox ended. Absent: the sandbox was still running when the rollout ended,
+            and ends with the session. Only rows and folded rollouts have this field; its value is
+            from the event SandboxEnded.
     """
 
     sandbox: SandboxRef | UnsetType = UNSET
@@ -1058,13 +1084,13 @@ class SandboxOpened(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
 
 
 class ProgramEnded(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
-    """The program ended.
+    """How the program that ran as the agent ended.
 
     Attributes:
-        exit_code: Its exit status; absent when a signal ended it.
-        signal: The signal that ended it; zero: none.
-        detail: One line on how it ended, for people.
-        output_tail: The end of its output, bounded; may be cut anywhere.
+        exit_code: The program's exit status; absent if a signal ended the program.
+        signal: The number of the signal that ended the program; zero: no signal.
+        detail: One line on how the program ended, for people.
+        output_tail: The end of the program's output. The beginning may be cut anywhere.
     """
 
     exit_code: int | UnsetType = UNSET
@@ -1092,36 +1118,40 @@ class Row(msgspec.Struct, kw_only=True, omit_defaults=True):
     `failure` and everything that happened before it.
 
     Attributes:
-        responses_create_params: The parameters in force: the task's, each key replaced by that of
-            `started` if there is one. `input` is always the task's; images that `media` has are
-            named by their digests. A rollout that never started has the task's parameters. If a
-            program ran as the agent, these parameters, and those that `response` repeats, are the
-            ones that an agent of the environment would send. The program's own request is in the
-            annotation `AGENT.gateway_request` of its call, or of the nearest earlier call of the
-            same actor that has one.
+        responses_create_params: The Responses parameters with which the agent called the model: the
+            task's parameters, with the agent's defaults and the session's tools. `input` is always
+            the task's input. Images in `media` are replaced by their digests. A rollout that never
+            started has the task's parameters. If a program ran as the agent, these are not the
+            program's parameters, but those that an agent without a program would send; the same
+            applies to the parameters in `response`. The program's own request is in an annotation
+            `AGENT.gateway_request` of its model call. A call without this annotation has the
+            request of the nearest earlier call of the same actor with the annotation.
         first_items: The first items of the conversation, set only if the agent or the environment
-            added items to the task's input. The model saw these items, else the input, and then
-            `response.output`.
+            added items to the task's input. The model saw first these items (if not set: the
+            `input`), and then `response.output`.
         response: The whole rollout as one response.
-        reward: The verdict's reward. Null, and never 0, if there is none.
+        reward: The verdict's reward. A rollout without a reward has null, never 0.
         task_id: The task's id.
-        rollout_id: The rollout's id: all its attempts have the same.
+        rollout_id: The rollout's id. All attempts of a rollout have the same id.
         run_id: The run's id.
         repeat_index: Which repeat of the task, from 0.
         attempt: The number of the attempt, from 1.
-        environment: The environment: that of `started`, else the task's.
-        agent: The agent: that of `started`, else the task's.
+        environment: The name of the environment that ran the rollout; if the rollout never started,
+            the task's environment.
+        agent: The name of the agent that ran the rollout; if the rollout never started, the task's
+            agent.
         seed: The task's seed.
         tags: The task's labels.
-        verification: The verdict. A completed rollout without one has status SKIPPED and the reason
-            `the agent sent no verdict`; a failed one has no verdict.
-        final_state: The session's state at the end. It may contain expected answers, so exports and
-            bundles omit it.
+        verification: The verdict. If the agent of a completed rollout sent no verdict, the status
+            is SKIPPED and the reason `the agent sent no verdict`. A failed rollout has no verdict.
+        final_state: The session's state at the end of the rollout. The state may contain expected
+            answers, so exports and bundles omit it.
         stop_reason: Why a completed rollout ended.
-        stop_detail: One line about the stop; may be empty.
-        metadata: Sums and times.
-        model_usage: The usage of the environment's own model calls, for turns and the verdict,
-            failed ones included. Summed by model, in the order in which the models first appear.
+        stop_detail: One line that explains the stop reason; may be empty.
+        metadata: Sums and times of the rollout.
+        model_usage: The tokens of the environment's own model calls (for turns and the verdict),
+            including failed calls. There is one entry for each model, in the order in which the
+            models were first called.
         actors: The actors other than the root agent that called models, ordered by name.
         calls: All model calls, in the order in which they completed.
         tool_calls: The tool calls, in the order of the model calls and of the function calls within
@@ -1132,9 +1162,10 @@ class Row(msgspec.Struct, kw_only=True, omit_defaults=True):
         media: The media that items refer to.
         sandboxes: The sandboxes that were opened for the rollout.
         program: How the program that ran as the agent ended, if a program ran.
-        task_extras: Keys of the task's row that this message also has, as an object. If the task's
-            `metadata` is an object, this has its keys that RowMetadata also has.
-        program_name: The name of the program that ran as the agent: that of `started`.
+        task_extras: The keys of the task's row that have the same name as a key of this message, as
+            an object. If the task's `metadata` is an object: also its keys that have the same name
+            as a key of RowMetadata.
+        program_name: The name of the program that ran as the agent, if a program ran.
         program_version: The version that the program reports; empty if unknown.
     """
 

@@ -291,7 +291,9 @@ def _ids(item: Json, key: str, where: str) -> list[int]:
     if not right:
         raise RowError(f"{where}.{key}: must be a list of numbers")
     if value and min(value) < 0:
-        raise RowError(f"{where}.{key}: has the negative id {min(value)}, which is no token id")
+        raise RowError(
+            f"{where}.{key}: has the token id {min(value)}; token ids must not be negative"
+        )
     ids: list[int] = value
     return ids
 
@@ -305,7 +307,7 @@ def _logprobs(item: Json, sampled: int, where: str) -> list[float | None]:
     if value and len(value) != sampled:
         raise RowError(
             f"{where}: {sampled} token ids were sampled, but there are {len(value)} log "
-            "probabilities; they must be as many"
+            "probabilities; there must be one for each token id"
         )
     most = max((one for one in value if one is not None), default=0.0)
     if most > LOGPROB_ROUNDING:

@@ -20,8 +20,8 @@ _COLUMNS: Final = frozenset(RowResponse.__struct_encode_fields__)
 
 
 def nemo_row(row: Row) -> Json:
-    """The row in that form; a row that was read in it, as it is. Neither has the state of its
-    session, which may hold expected answers. Raises RowError.
+    """The row in NeMo Gym's form. A row that was read in this form is returned unchanged, except
+    for the session's state, which is removed because it may hold expected answers. Raises RowError.
     """
     document: Json = parsed(row.line)
     document.pop("final_state", None)

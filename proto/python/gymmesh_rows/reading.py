@@ -25,7 +25,7 @@ _SCALARS: Final = (int, str, float)
 _OF_EARLIER: Final = ("first_items", "calls", "actors")
 # The columns of `metadata` as version 0.1 wrote it.
 _METADATA_0_1: Final = METADATA_COLUMNS | {"token_forks", "model_calls"}
-_ROWS_OF: Final = "this is no row of a rollout"
+_ROWS_OF: Final = "this is not a row of a rollout"
 # Each time anew, this would evaluate all annotations: milliseconds for a row.
 _fields_of: Final = cache(msgspec.structs.fields)
 
@@ -33,9 +33,9 @@ _fields_of: Final = cache(msgspec.structs.fields)
 def read_row(line: bytes) -> Row:
     """The row of a line, which may be from NeMo Gym or an earlier version.
 
-    Checked: types, token ids (none negative), log probabilities (none positive, as many as ids),
-    and that the calls' places are in the output. The methods that follow calls check the relations
-    between calls.
+    This function checks types, token ids (not negative), log probabilities (not positive, one for
+    each id), and that each call's part is within the output. The methods that follow calls check
+    the relations between calls.
 
     Raises:
         RowError: it is not a row; the text names the key and the problem.
@@ -176,7 +176,7 @@ def _check(row: Row) -> None:
             have = items
         inside = first >= 0 and first + count <= have
         if not inside or not 0 <= call.context_count <= count - call.answer_count <= count:
-            raise RowError(f"{place}: its items are not all there")
+            raise RowError(f"{place}: some of its items are missing")
         if call.tokens is UNSET:
             continue
         tokens = call.tokens
@@ -189,7 +189,7 @@ def _check(row: Row) -> None:
             except OverflowError:
                 negative = True
             if negative:
-                raise RowError(f"{place}.tokens.{key}: holds a number that is no token id")
+                raise RowError(f"{place}.tokens.{key}: has a number that is not a token id")
         if tokens.logprobs and len(tokens.logprobs) != len(tokens.output_token_ids):
             raise RowError(
                 f"{place}.tokens: {len(tokens.output_token_ids)} token ids were sampled, but there "

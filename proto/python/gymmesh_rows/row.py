@@ -62,9 +62,9 @@ class ActorConversation(NamedTuple):
 
 
 class Row(Columns, dict=True):
-    """A row of a run's file. Nothing of it is to be changed.
+    """A row of a run's file. Do not change it or its parts.
 
-    Every method that follows the calls raises RowError where they do not form a tree.
+    Every method that follows the calls raises RowError if the calls do not form a tree.
     """
 
     @property
@@ -170,12 +170,12 @@ class Row(Columns, dict=True):
 
     @cached_property
     def by_id(self) -> Mapping[str, ModelCall]:
-        """The calls by their ids; of two with one id, the later one."""
+        """The calls by their ids. If two calls have the same id, the later call."""
         return {call.call_id: call for call in self.calls}
 
     @cached_property
     def final_call(self) -> ModelCall | None:
-        """The root agent's last call, or the last of all where it made none."""
+        """The root agent's last call; if the root agent made no call, the last of all calls."""
         for call in reversed(self.calls):
             if not call.actor:
                 return call
@@ -201,7 +201,7 @@ class Row(Columns, dict=True):
         return [Raw(dumps_clean(item)) for item in items]
 
     def part(self, call: ModelCall) -> list[Raw]:
-        """A call's items: what was put before its answer, the answer, and what came to it."""
+        """A call's items: those before its answer, the answer, and those that followed it."""
         if call.first_item is UNSET:
             return call.items
         return self.response.output[call.first_item : call.first_item + call.item_count]
@@ -220,7 +220,9 @@ class Row(Columns, dict=True):
         while call.parent_call_id and not call.detached:
             parent = self.by_id.get(call.parent_call_id)
             if parent is None:
-                raise RowError(f"calls: there is no call {call.parent_call_id!r}, a parent")
+                raise RowError(
+                    f"calls: the parent {call.parent_call_id!r} of call {call.call_id!r} is missing"
+                )
             if len(path) > len(self.calls):
                 raise RowError(f"calls: the parents of call {call.call_id!r} go in a circle")
             path.append(parent)

@@ -122,7 +122,7 @@ def response_error(message: responses_pb2.ResponseError) -> Raw:
 
 
 def listed(elements: Iterable[Any]) -> Any:
-    """A list for `encode`: a long one as JSON text, made piece by piece. Elements that an iterator
+    """A list for `encode`: a long list as JSON text, made piece by piece. Elements that an iterator
     makes are let go with their piece: very many objects at once would stop all threads when the
     garbage collector looks at them, and when they are freed.
     """

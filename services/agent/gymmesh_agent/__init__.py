@@ -1,10 +1,10 @@
-"""The agent service: runs model and tools turn by turn.
+"""The agent service: runs a model and an environment's tools, turn by turn.
 
-For authors of agents: subclass `Agent` and write `run`, which works with a `RolloutContext`.
+Authors of agents subclass `Agent` and write `run`, which receives a `RolloutContext`.
 
-One rollout, file by file: service.py takes the request; plan.py reads it; attempt.py runs it, with
-environment/session.py, context.py, environment_calls.py and model/, environment/verification.py;
-events.py sends each step.
+One rollout, file by file: service.py receives the request, and plan.py reads it. attempt.py runs
+it, with environment/session.py, context.py, environment_calls.py, model/ and
+environment/verification.py. events.py sends each step.
 """
 
 from __future__ import annotations

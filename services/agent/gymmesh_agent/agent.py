@@ -1,4 +1,4 @@
-"""The base class of agents: one coroutine that runs one rollout; and how an agent is found.
+"""The base class of agents, whose coroutine `run` runs one rollout; and how an agent is found.
 
     class BestOfTwo(Agent):
         version = "1"
@@ -7,7 +7,7 @@
         async def run(self, context: RolloutContext) -> Completion:
             ...
 
-One instance serves all rollouts of a service concurrently: keep what belongs to a rollout in local
+One instance serves all rollouts of a service concurrently, so keep the data of a rollout in local
 variables. An agent does everything through its context (context.py). It does not open sessions,
 send events or verify rollouts itself.
 """
@@ -40,22 +40,25 @@ _BUILT_IN = {
 
 
 class Agent(ABC):
-    """The base of every agent.
+    """The base class of every agent.
 
     Args:
-        options: `options` of the agent's configuration. An agent with options overrides
-            `__init__`; this one raises ValueError for any option.
+        options: `options` of the agent's configuration. An agent with options overrides `__init__`.
+            The base class raises ValueError for any option.
 
     Attributes:
         version: change it whenever rollouts may change.
         description: a few sentences for people.
-        roles: the roles of the models that it calls; `policy` is the one that is trained.
-        sandboxes: the sandboxes that it opens itself, by role. Each is created on first use, and
-            ends when `run` has returned. See `RolloutContext.sandboxes`.
-        runs_programs: whether it runs programs that call the model through `context.gateway()`.
-            The gateway then opens, and is listed in the registry, before the first rollout.
-        scores: whether it has the policy score the task's choices (`RolloutContext.choose`). The
-            service then refuses to start over a model that can't.
+        roles: the roles of the models that the agent calls; the model with the role `policy` is
+            trained.
+        sandboxes: the sandboxes that the agent opens itself, by role. Each is created on first use,
+            and ends when `run` has returned. See `RolloutContext.sandboxes`.
+        runs_programs: whether the agent runs programs that call the model through
+            `context.gateway()`. The gateway then opens, and the registry lists it, before the first
+            rollout.
+        scores: whether the agent lets the policy score the task's choices
+            (`RolloutContext.choose`). The service then refuses to start with a model that can't
+            score.
     """
 
     version: ClassVar[str] = "1"
@@ -68,23 +71,23 @@ class Agent(ABC):
     def __init__(self, options: Mapping[str, Any]) -> None:
         if options:
             unknown = ", ".join(sorted(options))
-            raise ValueError(f"{type(self).__name__} takes no options, got: {unknown}")
+            raise ValueError(f"{type(self).__name__} has no options; remove: {unknown}")
 
     @property
     def program_sandbox(self) -> str:
-        """The role of the session's sandbox in which it runs a program that calls the gateway;
-        empty: none.
+        """The role of the session's sandbox in which the agent runs a program that calls the
+        gateway; empty: there is no such program.
         """
         return ""
 
     @property
     def wants_play(self) -> bool:
-        """Whether it lets environments play their episodes themselves."""
+        """Whether the agent lets environments play their episodes themselves."""
         return False
 
     async def program_of(self, context: RolloutContext) -> rollout_pb2.Program | None:
         """The program that runs as the agent, for the rollout's first event; None: no program.
-        Called before `run`, with the session open.
+        The service calls this before `run`, when the session is open.
         """
         return None
 
@@ -92,17 +95,18 @@ class Agent(ABC):
     async def run(self, context: RolloutContext) -> Completion:
         """Run one rollout, from its open session to the point where it is judged.
 
-        Do not catch errors of the context: each is attributed to the peer that failed. Any other
-        exception is a fault of the agent (AGENT_FAULT).
+        Do not catch errors of the context: each of them is attributed to the service that failed.
+        Any other exception is a fault of the agent (AGENT_FAULT).
         """
 
 
 def find_agent(use: str) -> type[Agent]:
-    """The agent class that `use` names: by entry point of the group `gymmesh.agents`, by
-    `package.module:Class`, or by `folder/file.py:Class` for a class that is on no path.
+    """The agent class that `use` names: an entry point of the group `gymmesh.agents`,
+    `package.module:Class`, or `folder/file.py:Class` for a class that can't be imported by name.
 
     Raises:
-        ValueError: there is none, or it is no Agent; the sentence names the nearest.
+        ValueError: there is no such class, or it is not an Agent. The message names the most
+            similar name.
     """
     found = _load_path(use, use) if ":" in use else _load_named(use)
     if not (isinstance(found, type) and issubclass(found, Agent)):

@@ -36,7 +36,7 @@ from gymmesh_runtime.text.authors_code import as_exception
 from gymmesh_sandbox_access import RolloutAgent, SandboxServices
 
 AttemptOutcome: TypeAlias = Completion | rollout_pb2.Failure
-"""How an attempt ended, other than by being stopped."""
+"""How an attempt ended, unless it was stopped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ class AgentContext:
     Attributes:
         preamble_items: how many items the agent puts before a task's.
         background: runs a coroutine in a task that the service awaits when it closes.
-        gateway: where programs call the model; open where an agent asked for it.
+        gateway: where programs call the model; open if an agent opened it.
     """
 
     agent: Agent
@@ -63,10 +63,10 @@ class AgentContext:
 
 
 async def run_attempt(attempt: RunningAttempt) -> None:
-    """Run one attempt: send its events, the terminal one last, then close the session.
+    """Run one attempt: send its events, the terminal event last, then close the session.
 
-    The attempt has ended with the terminal event, so that closing the session delays nothing. One
-    that is stopped has no terminal event. Raises nothing that a rollout can cause.
+    The attempt ends with the terminal event, so closing the session delays nothing. An attempt that
+    is stopped has no terminal event. Raises nothing that a rollout can cause.
     """
     agent, session, events = attempt.agent, attempt.session, attempt.events
     current_rollout.set(RolloutRef(attempt.id.rollout_id, attempt.id.run_id))
@@ -96,11 +96,11 @@ async def run_attempt(attempt: RunningAttempt) -> None:
 
 
 async def run_agent(agent: Agent, context: RolloutContext) -> Completion:
-    """Run the agent's own coroutine; returns how the rollout completed.
+    """Run the agent's own coroutine, and return how the rollout completed.
 
     Raises:
-        TypeError: the agent returned something else.
-        Exception: the agent's exception; for a non-Exception such as sys.exit(), an exception that
+        TypeError: the agent returned something that is not a Completion.
+        Exception: the agent's exception. For a non-Exception such as sys.exit(), an exception that
             names it.
     """
     try:
@@ -121,23 +121,23 @@ async def run_agent(agent: Agent, context: RolloutContext) -> Completion:
 
 
 def _uncancel() -> None:
-    """Clear the task's cancellation, so that the calls that follow do not take it for theirs."""
+    """Clear the task's cancellation, so that later calls don't treat it as their own."""
     task = asyncio.current_task()
     while task is not None and task.cancelling():
         task.uncancel()
 
 
 class RunningAttempt:
-    """An attempt under way: what its steps share, and the task that runs them.
+    """A running attempt: what its steps share, and the task that runs them.
 
     Args:
         deadline: when the caller stops waiting, in `time.monotonic` seconds; see RolloutClock.
-        waited_s: seconds that it waited for a place before.
+        waited_s: seconds that the attempt waited for a place before it ran.
 
     Attributes:
         key: the rollout's id and the attempt's number.
-        stopped: whether it was stopped before its end: there is no terminal event then.
-        program: the program that runs as the agent, once that is known; None: none does.
+        stopped: whether the attempt was stopped before its end. It then has no terminal event.
+        program: the program that runs as the agent; None: no program, or not yet known.
 
     Raises:
         MeshError: FIELD_INVALID, from the constructor: the request cannot be run at all.
@@ -187,9 +187,10 @@ class RunningAttempt:
         self._verifying_s: float | None = None
 
     async def run(self) -> None:
-        """Run it in a task of its own, which closes the session after the attempt's end.
+        """Run the attempt in a task of its own, which closes the session after the attempt's end.
 
-        Returns when the attempt has ended. When cancelled, ends it without a terminal event.
+        Returns when the attempt has ended. If this call is cancelled, the attempt ends without a
+        terminal event.
         """
         self.agent.metrics.in_flight.inc()
         self._task = self.agent.background(run_attempt(self))
@@ -203,8 +204,8 @@ class RunningAttempt:
             timer.cancel()
 
     def stop(self) -> None:
-        """End the rollout without a terminal event, and close its session. Harmless when it is
-        over.
+        """End the rollout without a terminal event, and close its session. Does nothing if the
+        rollout has ended.
         """
         if not self._ended.is_set() and not self.stopped:
             self.stopped = True
@@ -216,8 +217,8 @@ class RunningAttempt:
         self.agent.background(self._cut_short())
 
     async def _cut_short(self) -> None:
-        """Cancel the attempt's task, and wait for its end no longer than an agent may take that
-        ignores its cancellation.
+        """Cancel the attempt's task and wait for its end, but no longer than `stop_s`, because
+        an agent may ignore its cancellation.
         """
         if self._task is None or self._ended.is_set():
             return
@@ -230,7 +231,7 @@ class RunningAttempt:
                 self.agent.background(self.close_session())
 
     def cut_off(self) -> AttemptOutcome | None:
-        """How the attempt ends whose task was cancelled; None: without a terminal event."""
+        """How the attempt ends after its task was cancelled; None: without a terminal event."""
         if self.stopped:
             return None
         if self._overdue:
@@ -238,7 +239,7 @@ class RunningAttempt:
         return self.failure(RuntimeError("the agent cancelled itself"))
 
     def opened(self) -> RolloutContext:
-        """The context of the agent, now that the session is open."""
+        """The context of the agent, once the session is open."""
         agent, session = self.agent, self.session
         self._opened_s = self.clock.elapsed()
         self.plan = agent.plans.with_tools(self.plan, session.opened.tools)
@@ -259,7 +260,7 @@ class RunningAttempt:
         return self._context
 
     def started(self) -> rollout_pb2.RolloutEvent:
-        """The first event: what is known of the rollout, the session open or not."""
+        """The first event: what is known of the rollout, whether or not the session is open."""
         agent, session, plan = self.agent, self.session, self.plan
         event = rollout_pb2.RolloutEvent()
         started = event.started
@@ -283,7 +284,7 @@ class RunningAttempt:
         return event
 
     def end_sandboxes(self) -> None:
-        """End the agent's own sandboxes in the background, after it has returned.
+        """End the agent's own sandboxes in the background, after the agent has returned.
 
         Raises MeshError if a sandbox was lost during the attempt, even if the agent handled that:
         work after the loss is not judged.
@@ -296,11 +297,12 @@ class RunningAttempt:
     async def verify(
         self, context: RolloutContext, completion: Completion
     ) -> tuple[rollout_pb2.Verified, float]:
-        """The rollout's verdict with what is kept of the session, and the seconds that it took.
-        Raises StepFailed, and MeshError where the attempt is too large.
+        """The rollout's verdict, with the session's final state if it is kept, and the seconds
+        that the verdict took. Raises StepFailed, and MeshError if the attempt has too many
+        events or bytes.
         """
         if self._ended.is_set():
-            raise RuntimeError("the rollout has ended; its agent ignored its cancellation")
+            raise RuntimeError("the rollout has ended, but its agent ignored the cancellation")
         self.events.check()
         self._verifying_s = self.clock.elapsed()
         with verify_span(self.session.name):
@@ -317,21 +319,21 @@ class RunningAttempt:
         return verified, self.clock.elapsed() - self._verifying_s
 
     def overdue(self) -> rollout_pb2.Failure:
-        """The failure of an attempt whose time is up."""
+        """The failure of an attempt that ran out of time."""
         if not self.clock.deadline_first:
             return budget_failure(self.clock.max_wall_s)
         return deadline_failure(self.agent.name, environment_retry_safe=self.session.retry_safe)
 
     def failure(self, error: Exception) -> rollout_pb2.Failure:
-        """The failure of an attempt that this error ended."""
+        """The failure of an attempt that ended with this error."""
         failed = step_failed(error, self.agent.name)
         self.sandboxes.gone(failed)
         return failure_of(failed, environment_retry_safe=self.session.retry_safe)
 
     def end(self, outcome: AttemptOutcome | None, span: MaybeSpan) -> bool:
-        """Send the terminal event, unless the attempt was stopped, and count.
+        """Send the terminal event, unless the attempt was stopped, and count the attempt.
 
-        Returns False when the attempt has ended before.
+        Returns False if the attempt had already ended.
         """
         if self._ended.is_set():
             return False
@@ -354,7 +356,7 @@ class RunningAttempt:
         return True
 
     async def close_session(self) -> None:
-        """Close the session and measure how long that took. Raises nothing of a peer's."""
+        """Close the session and measure how long that took. Raises no error of the environment."""
         if self.sandboxes.in_use:
             await self.sandboxes.end()
         began = time.monotonic()
@@ -365,7 +367,9 @@ class RunningAttempt:
             self.agent.metrics.closed(environment, self.id.rollout_id, took)
 
     def _environment_label(self) -> str:
-        """The environment's name once an instance was found: a label takes no made-up names."""
+        """The environment's name, or empty if no instance was found: metrics labels have no
+        invented names.
+        """
         return self.session.name if self.session.instance_id else ""
 
     def _measure(self, outcome: AttemptOutcome | None) -> None:
@@ -385,7 +389,7 @@ class RunningAttempt:
         metrics.ended(environment, rollout_id, result, boundary, took, self._stages(took))
 
     def _stages(self, took: float) -> dict[str, float]:
-        """The seconds spent in each stage, of those that it took in all."""
+        """The seconds of each stage that the attempt spent time in."""
         opening = took if self._opened_s is None else self._opened_s
         stages = {"queue": self._waited_s, "create_session": opening}
         if self._context is not None:

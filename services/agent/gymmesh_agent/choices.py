@@ -20,8 +20,8 @@ from gymmesh_runtime.errors import MeshError
 class ChoicesOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The `options` of the agent `choices`.
 
-    normalize: by what a choice's log probability is divided before it is compared: `none`,
-        `tokens` (its number of tokens) or `bytes` (its number of UTF-8 bytes).
+    normalize: what a choice's log probability is divided by before the comparison: `none`, `tokens`
+    (the choice's number of tokens) or `bytes` (the choice's number of UTF-8 bytes).
     """
 
     normalize: Normalize = "none"
@@ -33,12 +33,12 @@ class ChoicesAgent(Agent):
     version: ClassVar[str] = "1"
     scores: ClassVar[bool] = True
     description: ClassVar[str] = (
-        "Has the policy score the task's choices, and answers with the most probable one; of "
-        "equally probable ones, the first."
+        "The policy scores the task's choices. The agent answers with the most probable choice, or "
+        "with the first of equally probable choices."
     )
 
     def __init__(self, options: Mapping[str, Any]) -> None:
-        """Raises ValueError for options that do not fit."""
+        """Raises ValueError for invalid options."""
         try:
             self._options = msgspec.convert(dict(options), ChoicesOptions)
         except msgspec.ValidationError as error:
@@ -46,13 +46,13 @@ class ChoicesAgent(Agent):
             raise ValueError(f"options.{place}: {problem}") from None
 
     async def run(self, context: RolloutContext) -> Completion:
-        """Score, and answer. Raises MeshError FIELD_INVALID for a task that has no choices or whose
-        environment takes turns.
+        """Score the choices, and answer. Raises MeshError FIELD_INVALID for a task without
+        choices, and for a task whose environment takes turns.
         """
         if not context.choices:
             raise _unfit(context, "has no choices: its environment must return them")
         if context.multi_turn:
-            raise _unfit(context, "can't be answered once: its environment takes turns")
+            raise _unfit(context, "needs more than one answer, because its environment takes turns")
         await context.choose(self._best)
         return Completion(rollout_pb2.STOP_REASON_MODEL_FINISHED)
 

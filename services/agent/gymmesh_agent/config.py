@@ -21,33 +21,37 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         use: the agent's entry point (group `gymmesh.agents`), `module:Class` or
             `folder/file.py:Class`.
         options: the options of the agent's class; the default agent has none.
-        max_steps: the most model calls of the root agent, at least 1; of a program, all calls
-            except side calls; null: no limit.
-        max_total_output_tokens: the most answer tokens over all model calls; null: no limit.
+        max_steps: the maximum number of model calls of the root agent, at least 1. For a program:
+            of all its calls except side calls. null: no limit.
+        max_total_output_tokens: the maximum number of answer tokens over all model calls; null: no
+            limit.
         max_wall_s: seconds of wall-clock time after which a rollout fails (BUDGET).
-        max_events: the most events of a rollout, at least 1; a rollout with more fails (BUDGET).
-        max_event_bytes: the most bytes of its events; a rollout with more fails (BUDGET).
+        max_events: the maximum number of events of a rollout, at least 1; a rollout with more fails
+            (BUDGET).
+        max_event_bytes: the maximum bytes of a rollout's events; a rollout with more fails
+            (BUDGET).
         system_prompt: a system message before all other items.
         examples: Responses items (worked examples) after the system prompt.
         params: default Responses parameters; those of the task override them.
-        default_environment: the environment of tasks without one; collectors request it.
-        models: the model service for each role. A role that is not in it uses the service of the
+        default_environment: the environment of tasks that name none. Collectors read it from the
+            agent.
+        models: the model service for each role. A role that is not listed uses the service of the
             same name.
         sandboxes: the agent's names for sandbox services, mapped to names in the mesh.
         model_timeout_s: seconds that one model call may take; null: the model service's limit,
             within the rollout's time.
-        tool_timeout_s: seconds that one call of the environment (session, tool, turn) may take;
-            up to ten minutes more while the environment waits for sandboxes.
-        verify_timeout_s: seconds after which the agent gives up on a silent environment. The
-            environment limits its verdicts itself, not counting waits for a processor.
-        capture_tokens: whether token ids and log probabilities are captured, if the model
-            returns them and the request does not set it.
+        tool_timeout_s: seconds that one call of the environment (session, tool, turn) may take; up
+            to ten minutes more while the environment waits for sandboxes.
+        verify_timeout_s: seconds after which the agent gives up on an environment that does not
+            answer. The environment limits its verdicts itself, not counting waits for a processor.
+        capture_tokens: whether token ids and log probabilities are captured, if the model returns
+            them and the request does not set it.
         capture_side_data: the names of side data to capture with the tokens, such as
             `routed_experts`, if the model returns it and the request does not set `capture`.
         append_only: whether prompts keep the tokens of earlier calls even if the chat template
             would now write them differently (append-only prompts). It applies to calls with token
-            capture, if the request does not set it. `true`, `false`, or `auto`: whenever tokens
-            are captured.
+            capture, if the request does not set it. `true`, `false`, or `auto`: whenever tokens are
+            captured.
         collect: how collectors are served over Collect; None: CollectConfig's defaults.
         gateway: where programs that run as the agent call the model; None: GatewayConfig's
             defaults.
@@ -132,7 +136,7 @@ def _example(index: int, example: Any) -> responses_pb2.Item:
 
 
 def _missing(item: responses_pb2.Item) -> str:
-    """What an example lacks, as the end of a sentence; empty when it lacks nothing."""
+    """What an example lacks, as the end of a sentence; empty if it lacks nothing."""
     kind = item.WhichOneof("kind")
     if kind == "opaque":
         return "" if item.opaque.type else "has neither a `type` nor a `role`"

@@ -58,12 +58,12 @@ class RolloutContext:
 
     Attributes:
         options: the options of the request, unchanged.
-        limits: the limits in force: the request's, else the configuration's.
-        params: the parameters of policy calls, session tools included, without input.
+        limits: the limits in force: the request's if it sets them, otherwise the configuration's.
+        params: the parameters of policy calls, including the session's tools, without input.
         items: the first items of every conversation.
         multi_turn: whether `next_turn` may be called.
-        sandboxes: the sandboxes to work in, by role: those that the session lends, and the
-            agent's own.
+        sandboxes: the sandboxes to work in, by role: those that the session lends, and the agent's
+            own.
         tally: the counts so far.
         last_call: the last answered call of any actor, except side calls; None if there is none.
     """
@@ -125,17 +125,19 @@ class RolloutContext:
 
     @property
     def counts(self) -> rollout_pb2.Counts:
-        """What was done so far, in the contract's message."""
+        """The counts so far, as the contract's message."""
         return self.tally.counts()
 
     @property
     def turn_rewards(self) -> Sequence[float]:
-        """The rewards of the environment's turns and of tool calls, as they came."""
+        """The rewards of the environment's turns and of tool calls, in the order of arrival."""
         return self._environment_calls.rewards
 
     @property
     def weights_lag(self) -> int | None:
-        """How many versions apart the weights of the answers are; None: not known."""
+        """The number of versions between the oldest and the newest weights of the answers; None:
+        unknown.
+        """
         return self._weights.lag
 
     @property
@@ -145,7 +147,7 @@ class RolloutContext:
 
     @property
     def attempt(self) -> int:
-        """Which attempt of the rollout this is, from 1."""
+        """The attempt's number, from 1."""
         return self._attempt.attempt
 
     def remaining(self) -> float:
@@ -168,23 +170,24 @@ class RolloutContext:
 
         Args:
             items: new items that are not from a tool or turn (a critic's remarks, a prompt).
-            role: which model; the options or the configuration name its service.
+            role: the role of the model; the options or the configuration name the role's service.
             actor: the actor that calls; empty for the root agent, whose conversation is judged.
             parent: the call to continue. None: the actor's own last call, or the attempt's first
-                items when it has none. "start": those items.
-            detached: begin anew with `items` alone; `parent` then only says what led to it.
-            trainable: whether to learn from the answer. None: when the role is `policy`.
-            params: Responses parameters that this call alone changes. They go over the
-                rollout's for the role `policy`; other roles start from none, since the task's
+                items if the actor has made no call. "start": the attempt's first items.
+            detached: begin a new conversation with only `items`. `parent` then only says which call
+                led to it.
+            trainable: whether to learn from the answer. None: if the role is `policy`.
+            params: Responses parameters for this call only. For the role `policy`, they override
+                the rollout's parameters. Other roles have no other parameters, because the task's
                 parameters and tools are meant for the policy.
-            captured: what a gateway knows of a program's call, all parameters included; None: the
-                agent makes the call itself. A side call is no actor's last
-                call, and no step unless there were more side calls than `max_steps`; every other
-                one is a step, of any actor.
+            captured: what a gateway knows of a program's call, including all parameters; None: the
+                agent makes the call itself. A side call is no actor's last call. It is a step only
+                if there were more side calls than `max_steps`. Every other captured call is a step,
+                of any actor.
 
         Raises:
-            StopRollout: a limit of the policy is reached; ContextExceeded when the
-                conversation of a trainable call does not fit the model.
+            StopRollout: a limit of the policy is reached. It is ContextExceeded if the conversation
+                of a trainable call does not fit the model.
             StepFailed: the model service failed.
         """
         self._check_open()
@@ -220,17 +223,17 @@ class RolloutContext:
 
     @property
     def choices(self) -> Sequence[str]:
-        """The answers among which the task has the policy choose; empty: the task is open, or the
+        """The answers from which the policy has to choose; empty: the task is open, or the
         agent's class does not set `scores`.
         """
         return self._session.opened.choices
 
     async def choose(self, pick: Callable[[Sequence[ScoredChoice]], int]) -> ModelCall:
-        """Have the policy score `choices` as the answer to the conversation so far, and answer with
-        one of them. Nothing is sampled; the answer is not trainable, and its event has all scores.
+        """Let the policy score `choices` as the answer to the conversation so far, and answer with
+        one of them. Nothing is sampled. The answer is not trainable, and its event has all scores.
 
         Args:
-            pick: returns the place of the answer among the scored choices.
+            pick: returns the index of the answer among the scored choices.
 
         Raises:
             StopRollout, StepFailed: as `call_model`.
@@ -267,20 +270,20 @@ class RolloutContext:
         `async with context.gateway() as gateway:`, and then `gateway.url` and `gateway.key`.
 
         Args:
-            program: the name of a known program, whose habits decide what its calls are; empty:
-                its requests tell, if anything does.
-            tools: offer the environment's tools as well, over MCP at the gateway's `/mcp`, under
-                the same key.
-            side_calls: which calls of the program are beside its conversation, before what is
-                known of it.
+            program: the name of a known program, which decides how its calls are read; empty:
+                recognise the program by its requests, if possible.
+            tools: also offer the environment's tools, over MCP at the gateway's `/mcp`, under the
+                same key.
+            side_calls: rules for the program's side calls, which are checked before those of the
+                known program.
         """
         agent = RolloutAgent(self._agent, self._agent_instance_id)
         offered = self.params.tools if tools else ()
         return Gateway(self._gateway, self, self._attempt, agent, program, offered, side_calls)
 
     async def call_tool(self, name: str, arguments: bytes) -> resource_pb2.CallToolResponse:
-        """Call a tool of the environment for a program. It has no event: the program shows the
-        policy the answer itself, and its next request records both.
+        """Call a tool of the environment for a program. The call has no event: the program shows
+        the answer to the policy, and the program's next request records call and answer.
 
         Raises:
             StepFailed: the call could not be carried out.
@@ -289,8 +292,8 @@ class RolloutContext:
         return await self._environment_calls.call_for_program(name, arguments)
 
     async def call_tools(self, call: ModelCall) -> list[ToolAnswer]:
-        """Run all function calls of an answer side by side; the answers in the order of the
-        calls. What the model did wrong is an answer, too.
+        """Run all function calls of an answer concurrently, and return the answers in the order of
+        the calls. If the model made a mistake in a call, the call gets an answer that says so.
 
         Raises:
             StepFailed: a call could not be carried out; the others are cancelled.
@@ -299,7 +302,7 @@ class RolloutContext:
         return await self._environment_calls.call_tools(call)
 
     async def next_turn(self, call: ModelCall | None = None) -> TurnAnswer:
-        """Give the environment its turn, after `call` (None: the root agent's last one).
+        """Let the environment take its turn, after `call` (None: the root agent's last call).
 
         Raises:
             StepFailed: the environment failed, or takes no turns.
@@ -324,22 +327,22 @@ class RolloutContext:
         return self._session.version
 
     async def play(self, gateway: Gateway, model: str, timeout: float) -> None:
-        """Have the environment play the episode itself, with the model behind the gateway.
+        """Let the environment play the episode itself, with the model behind the gateway.
 
         Args:
-            gateway: of this rollout, entered.
-            model: the name under which the environment asks for the model.
-            timeout: seconds after which the call is given up.
+            gateway: this rollout's gateway, entered.
+            model: the model name that the environment uses.
+            timeout: seconds after which the call is abandoned.
 
         Raises:
-            StepFailed: the environment failed, or plays no episodes.
-            MeshError: FIELD_INVALID, where the environment can't reach the gateway.
+            StepFailed: the environment failed, or can't play episodes.
+            MeshError: FIELD_INVALID, if the environment can't reach the gateway.
         """
         self._check_open()
         await self._environment_calls.play(gateway, model, timeout)
 
     async def annotate(self, key: str, value: Any, call: ModelCall | None = None) -> None:
-        """Keep a JSON value with the rollout, under `<agent>.<key>`.
+        """Store a JSON value with the rollout, under `<agent>.<key>`.
 
         Raises:
             CodecError: the value is not JSON.
@@ -353,12 +356,12 @@ class RolloutContext:
         await self._events.emit(rollout_pb2.RolloutEvent(annotation=note, ignorable=True))
 
     async def program_ended(self, ended: rollout_pb2.ProgramEnded) -> None:
-        """Record how the program ended that ran as the agent."""
+        """Record how the program that ran as the agent ended."""
         self._check_open()
         await self._events.emit(rollout_pb2.RolloutEvent(program_ended=ended, ignorable=True))
 
     async def check_staleness(self) -> None:
-        """Hold the rollout to `max_staleness` against the weights as they are now.
+        """Check the rollout against `max_staleness`, with the current weights.
 
         Raises:
             StepFailed: WEIGHTS_STALE.
@@ -375,8 +378,9 @@ class RolloutContext:
             raise StepFailed(error, FailureStage.MODEL, model) from error
 
     def transcript(self) -> list[responses_pb2.Item]:
-        """Everything after the first items in the conversation that is judged: the one of the
-        root agent's last call, or of the last call at all when the root agent made none.
+        """Everything after the first items in the conversation that is judged: the conversation
+        of the root agent's last call or, if the root agent made no call, of the last call of
+        all.
         """
         last = self._last.get("")
         if not last and self.last_call is not None:
@@ -384,7 +388,7 @@ class RolloutContext:
         return self._conversations.transcript(last) if last else []
 
     def close(self) -> None:
-        """No step may follow: the agent has returned."""
+        """The agent has returned: no step may follow."""
         self._open = False
 
     def _check_open(self) -> None:
@@ -407,7 +411,7 @@ class RolloutContext:
     def _count_call(self, *, is_step: bool) -> str:
         """The id of the model call that is made now. Raises StopRollout at a limit.
 
-        Steps are the root agent's calls and a program's; output tokens are everyone's.
+        Calls of the root agent and of a program are steps. The output tokens of all calls count.
         """
         steps = self._steps if is_step else 0
         limit = self.limits.reached(steps, self.tally.output_tokens)
@@ -421,7 +425,7 @@ class RolloutContext:
     def _continued(
         self, parent: ModelCall | Literal["start"] | None, actor: str, detached: bool
     ) -> str:
-        """The id of the call that a new one goes on from; empty when there is none."""
+        """The id of the call that a new call continues; empty if there is none."""
         if parent is None:
             return "" if detached else self._last.get(actor, "")
         return "" if parent == "start" else parent.call_id
@@ -435,9 +439,9 @@ class RolloutContext:
         completed: rollout_pb2.ModelCallCompleted,
         took_us: int,
     ) -> MeshError | None:
-        """Take an answer into account, and fill in its event.
+        """Record an answer, and fill in its event.
 
-        Returns why the rollout cannot go on after it: TOKENS_DIVERGED or WEIGHTS_STALE.
+        Returns why the rollout cannot continue after it: TOKENS_DIVERGED or WEIGHTS_STALE.
         """
         capture, problem = self._continuations.answered(request, reply, call)
         call_id, above, tally = request.call_id, completed.parent_call_id, self.tally
@@ -476,8 +480,8 @@ class RolloutContext:
 def _model_failed(
     error: MeshError, request: ModelRequest, trainable: bool
 ) -> StepFailed | ContextExceeded:
-    """How a model call ends that was not answered: a full context completes the rollout where
-    the call is one to learn from.
+    """The error of a model call that was not answered. If the context is full and the call is
+    trainable, the rollout completes.
     """
     if trainable and error.reason == errors_pb2.ERROR_REASON_MODEL_CONTEXT_EXCEEDED:
         return ContextExceeded()

@@ -1,7 +1,7 @@
 """The environment's part of one rollout: its tool calls, its turns, and episodes that it plays.
 
-Called by context.py, which checks first that the rollout is open. Each tool call of the agent and
-each turn becomes an event; errors of the environment arrive as StepFailed.
+context.py calls this after it has checked that the rollout is open. Each tool call of the agent and
+each turn becomes an event. Errors of the environment are raised as StepFailed.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class ToolAnswer(msgspec.Struct, frozen=True, eq=False):
 
     Attributes:
         item: the function_call_output.
-        outcome: how it was answered; whatever it is, the model is shown the item.
-        done: whether it ended the environment's episode.
+        outcome: how the call was answered; the model is shown the item for any outcome.
+        done: whether the call ended the environment's episode.
     """
 
     item: responses_pb2.Item
@@ -55,8 +55,8 @@ class TurnAnswer(msgspec.Struct, frozen=True):
     """The environment's turn.
 
     Attributes:
-        items: what it says.
-        reward: the turn's reward, where there is one.
+        items: the items of the turn.
+        reward: the turn's reward, if it has one.
         done: whether the episode is over.
     """
 
@@ -70,9 +70,9 @@ class AttemptEnvironment:
 
     Args:
         agent: the agent's name.
-        attempt: the attempt's name, which request ids begin with.
-        params: of policy calls; tools of the environment are described in spans by them.
-        session: open.
+        attempt: the attempt's name, with which request ids begin.
+        params: the parameters of policy calls; spans describe the environment's tools from them.
+        session: the open session.
         conversations: where outputs of tools and turns are added.
 
     Attributes:
@@ -105,8 +105,8 @@ class AttemptEnvironment:
         self._turns = 0
 
     async def call_for_program(self, name: str, arguments: bytes) -> resource_pb2.CallToolResponse:
-        """Call a tool for a program. It has no event: the program shows the policy the answer
-        itself. Raises StepFailed.
+        """Call a tool for a program. The call has no event: the program itself shows the answer
+        to the policy. Raises StepFailed.
         """
         self._program_tool_calls += 1
         call_id = f"mcp{self._program_tool_calls}"
@@ -115,8 +115,8 @@ class AttemptEnvironment:
         return reply
 
     async def call_tools(self, call: ModelCall) -> list[ToolAnswer]:
-        """Run all function calls of an answer side by side; the answers in the order of the
-        calls. Raises StepFailed, after the other calls were cancelled.
+        """Run all function calls of an answer concurrently, and return the answers in the order
+        of the calls. Raises StepFailed, after the other calls were cancelled.
         """
         calls = call.function_calls
         if len(calls) == 1:
@@ -136,7 +136,7 @@ class AttemptEnvironment:
         return [task.result() for task in tasks]
 
     async def next_turn(self, after: str) -> TurnAnswer:
-        """Give the environment its turn after the model call `after`; empty: there was none.
+        """Let the environment take its turn after the model call `after`; empty: there was no call.
 
         Raises:
             StepFailed: the environment failed, or takes no turns.
@@ -169,7 +169,7 @@ class AttemptEnvironment:
             return TurnAnswer(tuple(reply.items), reward, reply.done)
 
     async def play(self, gateway: Gateway, model: str, timeout: float) -> None:
-        """Have the environment play the episode itself; see RolloutContext.play."""
+        """Let the environment play the episode itself; see RolloutContext.play."""
         endpoint = resource_pb2.ModelEndpoint(
             base_url=f"{gateway.url_for(self._session.name, self._session.address)}/v1",
             key=gateway.key,
@@ -190,7 +190,7 @@ class AttemptEnvironment:
     async def _ask(
         self, name: str, arguments: bytes, call_id: str, request_id: str
     ) -> resource_pb2.CallToolResponse:
-        """A tool's answer; its time and its reward are counted. Raises StepFailed."""
+        """A tool's answer. Its time and its reward are counted. Raises StepFailed."""
         began = time.monotonic_ns()
         try:
             reply = await self._session.call_tool(name, arguments, call_id, request_id)
@@ -236,7 +236,7 @@ class AttemptEnvironment:
         call_id: str,
         reply: resource_pb2.CallToolResponse,
     ) -> responses_pb2.Item:
-        """Write a tool's output into its event; the item for the conversation."""
+        """Write a tool's output into its event, and return the item for the conversation."""
         if reply.HasField("parts"):
             item = responses_pb2.Item()
             output = item.function_call_output

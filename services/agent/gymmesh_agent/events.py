@@ -1,4 +1,4 @@
-"""The events of one attempt: numbered, in order, one terminal event last."""
+"""The events of one attempt: numbered, in order, and with one terminal event at the end."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from gymmesh_runtime.errors import MeshError
 _BOUND = 256
 
 EventSink = Callable[[rollout_pb2.RolloutEvent], asyncio.Event | None]
-"""Takes an event, which is not changed any more; raises nothing. Where it returns an asyncio.Event,
-the sender waits for that before it sends more: so a slow reader slows a rollout down instead of
-filling the memory."""
+"""Receives an event, which is never changed afterwards; raises nothing. If it returns an
+asyncio.Event, the sender waits for it before it sends more. So a slow reader slows a rollout
+down and does not fill the memory.
+"""
 
 
 class EventBounds(NamedTuple):
-    """How many events an attempt may have, and how many bytes, serialised.
+    """How many events an attempt may have, and how many serialised bytes.
 
-    The event that goes over a bound is sent, so that what it counts is there, and so is the
+    The event that exceeds a bound is still sent, so that its counts are recorded. So is the
     terminal event.
     """
 
@@ -36,14 +37,14 @@ DEFAULT_BOUNDS: Final = EventBounds()
 
 
 class EventStream:
-    """Numbers events and hands them over in order; keeps the stream law of rollout.proto.
+    """Numbers events and passes them on in order; keeps the stream law of rollout.proto.
 
-    An event has its place as soon as `emit` is called, whatever `emit` then waits for. Events are
-    written in place: a message that is handed to another's constructor is copied, by way of its
-    bytes.
+    An event has its place as soon as `emit` is called, even if `emit` then waits. Events are
+    written in place, because a message that is passed to another message's constructor is
+    serialised to copy it.
 
     Attributes:
-        count: how many events there were so far; the rollout's duration is counted from the first.
+        count: the number of events so far. The rollout's duration is measured from the first event.
         closed: whether no event can follow.
     """
 
@@ -79,7 +80,7 @@ class EventStream:
 
         Raises:
             RuntimeError: the attempt has ended (a task of an agent outlived its rollout).
-            MeshError: ATTEMPT_TOO_LARGE: this event, which was sent, is over a bound.
+            MeshError: ATTEMPT_TOO_LARGE: this event, which was sent, exceeds a bound.
         """
         room = self._put(event)
         self._measure(event)
@@ -89,9 +90,9 @@ class EventStream:
             await room.wait()
 
     def note(self, event: rollout_pb2.RolloutEvent) -> None:
-        """Send an event for which nobody waits; one after the attempt's end is dropped.
+        """Send an event without waiting. An event after the attempt's end is dropped.
 
-        What comes before the first event is sent behind it.
+        Events that arrive before the attempt's first event are sent after it.
         """
         if self.closed:
             return
@@ -102,7 +103,9 @@ class EventStream:
         self._measure(event)
 
     async def verified(self, verified: rollout_pb2.Verified, took_s: float) -> None:
-        """Send the verdict, which took so many seconds. It counts for no bound."""
+        """Send the verdict, which took this many seconds. The verdict does not count towards a
+        bound.
+        """
         event = rollout_pb2.RolloutEvent(verified=verified)
         event.verified.timings.total_us = int(took_s * 1e6)
         room = self._put(event)
@@ -110,7 +113,9 @@ class EventStream:
             await room.wait()
 
     def completed(self, completion: Completion, counts: rollout_pb2.Counts | None) -> None:
-        """Send the terminal event of a completed rollout; `counts`: where a session opened."""
+        """Send the terminal event of a completed rollout; `counts`: the counts, if a session was
+        opened.
+        """
         event = rollout_pb2.RolloutEvent()
         completed = event.completed
         completed.stop_reason = completion.reason
@@ -130,8 +135,8 @@ class EventStream:
     ) -> None:
         """Send the terminal event of a failed rollout.
 
-        The stream law wants `started` first: where it was not sent, `started` makes one of what
-        is known.
+        The stream law requires `started` first. If `started` was not sent, the argument `started`
+        makes one from what is known.
         """
         if not self.count:
             self._put(started())
@@ -150,16 +155,16 @@ class EventStream:
         self.closed = True
 
     def discard(self) -> None:
-        """Send nothing any more; what is emitted goes nowhere."""
+        """Send nothing from now on; further events are dropped."""
         self._sink = _nowhere
 
     def check(self) -> None:
-        """Raises ATTEMPT_TOO_LARGE where an event went over a bound: no step may follow."""
+        """Raises ATTEMPT_TOO_LARGE if an event exceeded a bound: no step may follow."""
         if self._exceeded is not None:
             raise _too_large(*self._exceeded)
 
     def _send_early(self) -> None:
-        """Send what came before the first event, which was sent now."""
+        """Send the events that arrived before the first event, which was sent now."""
         if not self._early:
             return
         early, self._early = self._early, []
@@ -204,7 +209,7 @@ def _nowhere(event: rollout_pb2.RolloutEvent) -> None:
 class EventQueue:
     """Events on their way to one reader.
 
-    `put` is an `EventSink`: beyond 256 unread events it returns something to wait for.
+    `put` is an `EventSink`: with more than 256 unread events, it returns an event to wait for.
     """
 
     def __init__(self) -> None:
@@ -214,7 +219,7 @@ class EventQueue:
         self._closed = False
 
     def put(self, event: rollout_pb2.RolloutEvent) -> asyncio.Event | None:
-        """Take an event over."""
+        """Add an event."""
         self._unread.append(event)
         self._wake.set()
         if len(self._unread) < _BOUND or self._closed:
@@ -223,13 +228,13 @@ class EventQueue:
         return self._room
 
     def close(self) -> None:
-        """No event will come any more."""
+        """No further event will be added."""
         self._closed = True
         self._room.set()
         self._wake.set()
 
     async def next(self) -> rollout_pb2.RolloutEvent | None:
-        """The next event, or None when there is none left and none will come."""
+        """The next event, or None if none is left and none will be added."""
         while not self._unread:
             if self._closed:
                 return None

@@ -3,16 +3,16 @@
     MeshError          the error of a peer's call
       StepFailed       the same, with the step of the rollout where it happened
 
-The step determines the boundary, unless the reason alone does: a spent budget has the same boundary
-at every step, and an unreachable judge is an unreachable model for every caller. The options in
-errors.proto have both for every reason: the boundary, and whether a new attempt in a fresh session
-may succeed. Once a session may exist, an environment that reports "not safe to retry" overrides
-this.
+The step determines the boundary, unless the reason alone determines it. For example, a spent budget
+has the same boundary at every step, and an unreachable judge is an unreachable model for every
+caller. The options in errors.proto have two facts for every reason: the boundary, and whether a new
+attempt in a fresh session may succeed. Once a session may exist, an environment that reports "not
+safe to retry" overrides the second fact.
 
-Three endings never come from the table, since only the agent's own clock and caller know them:
-the rollout's deadline (DEADLINE), the operator's wall-clock budget (BUDGET), and a cancelled
-stream, which has no terminal event at all. If a peer exceeds the time limit of one call, the
-failure is the peer's, not the rollout's deadline.
+Three endings never come from the table, because only the agent's own clock and its caller know
+them: the rollout's deadline (DEADLINE), the operator's wall-clock budget (BUDGET), and a cancelled
+stream, which has no terminal event. If a peer exceeds the time limit of one call, the failure is
+the peer's, not the rollout's deadline.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class StepFailed(MeshError):
     Attributes:
         stage: the step.
         component: the name of the model service, tool, environment or agent.
-        call_id: the model call or function call concerned; empty when there was none.
+        call_id: the model call or function call concerned; empty if there was none.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ def failure_of(failed: StepFailed, *, environment_retry_safe: bool) -> rollout_p
 
     Args:
         failed: the error and its step.
-        environment_retry_safe: what GetEnvironment says; True while it is not known.
+        environment_retry_safe: what GetEnvironment reports; True while it is not known.
     """
     failed = _but_for_a_stall(failed)
     rule = RULES.get(failed.reason)
@@ -135,7 +135,8 @@ def failure_of(failed: StepFailed, *, environment_retry_safe: bool) -> rollout_p
 
 
 def step_failed(error: Exception, agent: str) -> StepFailed:
-    """The error that ended an agent's `run`, with its step: the agent's own where no peer failed.
+    """The error that ended an agent's `run`, with its step. If no peer failed, the step is the
+    agent's.
 
     An exception other than MeshError is a fault of the agent's code (AGENT_FAULT).
     """
@@ -155,7 +156,9 @@ def step_failed(error: Exception, agent: str) -> StepFailed:
 
 
 def _but_for_a_stall(failed: StepFailed) -> StepFailed:
-    """A model's time-out, unless the loop that waited for it stood still for most of that time."""
+    """A model's time-out. If the event loop was blocked for most of that time, the fault of what
+    blocked it.
+    """
     if failed.reason != Reason.ERROR_REASON_MODEL_TIMEOUT:
         return failed
     try:

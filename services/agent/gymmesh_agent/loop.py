@@ -38,11 +38,11 @@ _CUT_SHORT = {
 
 
 class Completion(msgspec.Struct, frozen=True):
-    """The end of a rollout that is worth learning from.
+    """The end of a rollout that can be judged and trained on.
 
     Attributes:
         reason: why it ended.
-        detail: one line, for STOP_REASON_AGENT_RULE.
+        detail: one line of text, for STOP_REASON_AGENT_RULE.
     """
 
     reason: rollout_pb2.StopReason.ValueType
@@ -50,7 +50,9 @@ class Completion(msgspec.Struct, frozen=True):
 
     @classmethod
     def by_rule(cls, detail: str) -> Completion:
-        """Ended by a rule of the agent's own, which `detail` says in one line."""
+        """The rollout ended by a rule of the agent's own; `detail` describes the rule in one
+        line.
+        """
         return cls(rollout_pb2.STOP_REASON_AGENT_RULE, detail)
 
     @classmethod
@@ -62,8 +64,9 @@ class Completion(msgspec.Struct, frozen=True):
 class StopRollout(Exception):
     """Ends the rollout as completed, from anywhere in an agent.
 
-    `RolloutContext` raises it when a limit of the policy forbids a model call. An agent may let it
-    pass, which ends the rollout with the limit as its stop reason, or go another way.
+    `RolloutContext` raises it if a limit of the policy forbids a model call. If an agent lets it
+    pass, the rollout ends with the limit as its stop reason. An agent may also catch it and
+    continue without the call.
     """
 
     def __init__(self, completion: Completion) -> None:
@@ -72,25 +75,26 @@ class StopRollout(Exception):
 
 
 class ContextExceeded(StopRollout):
-    """The conversation does not fit the model's context any more."""
+    """The conversation no longer fits the model's context."""
 
     def __init__(self) -> None:
         super().__init__(Completion(rollout_pb2.STOP_REASON_CONTEXT_LENGTH))
 
 
 class LoopLimits(msgspec.Struct, frozen=True):
-    """Where the policy's own limits lie; reaching one completes the rollout.
+    """The policy's own limits; reaching one completes the rollout.
 
     Attributes:
-        max_steps: the most model calls, at least 1; None: no limit.
-        max_total_output_tokens: the most answer tokens over all model calls; None: no limit.
+        max_steps: the maximum number of model calls, at least 1; None: no limit.
+        max_total_output_tokens: the maximum number of answer tokens over all model calls; None: no
+            limit.
     """
 
     max_steps: int | None = None
     max_total_output_tokens: int | None = None
 
     def reached(self, steps: int, output_tokens: int) -> rollout_pb2.StopReason.ValueType | None:
-        """The limit that forbids a further model call, if one does."""
+        """The limit that forbids a further model call; None: no limit does."""
         if self.max_steps is not None and steps >= self.max_steps:
             return rollout_pb2.STOP_REASON_MAX_STEPS
         budget = self.max_total_output_tokens
@@ -104,17 +108,17 @@ class CallModel(msgspec.Struct, frozen=True):
 
 
 class RunTools(msgspec.Struct, frozen=True):
-    """Run these calls side by side; then report with `tools_answered`."""
+    """Run these calls concurrently; then report with `tools_answered`."""
 
     calls: Sequence[responses_pb2.FunctionCall]
 
 
 class TakeTurn(msgspec.Struct, frozen=True):
-    """Give the environment its turn; then report with `turn_taken`."""
+    """Let the environment take its turn; then report with `turn_taken`."""
 
 
 class Stop(Completion, frozen=True):
-    """The rollout is over, for this reason; nothing may be reported any more."""
+    """The rollout is over, for this reason; no report may follow."""
 
 
 Action: TypeAlias = CallModel | RunTools | TakeTurn | Stop
@@ -136,8 +140,8 @@ class ToolLoop:
         limits: the policy's limits.
         multi_turn: whether the environment takes turns.
 
-    Every method raises RuntimeError when it reports something that was not asked for: that is
-    an error of the code that drives the loop.
+    Every method raises RuntimeError if its report does not fit the last action. That is an error of
+    the code that drives the loop.
     """
 
     __slots__ = ("_calls", "_limits", "_multi_turn", "_output_tokens", "_state", "_steps")
@@ -166,8 +170,8 @@ class ToolLoop:
         """The model answered, with this number of tokens and these function calls.
 
         Args:
-            calls: the function calls of `answer`; None: read them from it.
-            status: the status of `answer`; None: read it from it.
+            calls: the function calls of `answer`; None: read them from `answer`.
+            status: the status of `answer`; None: read it from `answer`.
         """
         if self._state is not _State.MODEL:
             raise self._wrong_report(_State.MODEL)
@@ -187,19 +191,21 @@ class ToolLoop:
         return self._stop(Stop(rollout_pb2.STOP_REASON_MODEL_FINISHED))
 
     def context_exceeded(self) -> Action:
-        """The conversation does not fit the model any more: a limit of the policy's."""
+        """The conversation no longer fits the model, which is a limit of the policy."""
         if self._state is not _State.MODEL:
             raise self._wrong_report(_State.MODEL)
         return self._stop(Stop(rollout_pb2.STOP_REASON_CONTEXT_LENGTH))
 
     def tools_answered(self, done: Sequence[bool]) -> Action:
-        """Every call of `RunTools` was answered; `done` tells for each, in the order of the
-        calls, whether it ended the environment's episode.
+        """Every call of `RunTools` was answered. `done` has one value for each call, in the
+        order of the calls: whether the call ended the environment's episode.
         """
         if self._state is not _State.TOOLS:
             raise self._wrong_report(_State.TOOLS)
         if len(done) != self._calls:
-            raise RuntimeError(f"{self._calls} tool calls were asked for, {len(done)} answered")
+            raise RuntimeError(
+                f"the answer has {self._calls} tool calls, but {len(done)} of them were answered"
+            )
         return self._go_on(done=any(done))
 
     def turn_taken(self, *, done: bool) -> Action:
@@ -227,10 +233,10 @@ class ToolLoop:
 
 
 def cut_short(answer: responses_pb2.Response, status: str) -> Stop | None:
-    """Why the answer, which has this status, is incomplete, or None when it is whole.
+    """Why the answer, which has this status, is incomplete; None: it is complete.
 
-    A reason that the contract has no value for ends the rollout with AGENT_RULE, and the detail
-    names it: what was cut for an unknown reason is not called finished.
+    If the contract has no value for the reason, the rollout ends with AGENT_RULE, and the detail
+    names the reason. An answer that was cut for an unknown reason does not count as finished.
     """
     if status != "incomplete" and not answer.HasField("incomplete_details"):
         return None

@@ -1,8 +1,8 @@
 """The plan of a rollout: its parameters and time limits, read once from its request, then constant.
 
-The rollouts of a run have the same options, and the repeats of a task the same parameters, so plans
-are cached by these inputs. Thousands of attempts share a cached plan. Neither plans nor received
-messages are ever changed.
+The rollouts of a run have the same options, and the repeats of a task have the same parameters, so
+plans are cached by these inputs. Thousands of attempts share a cached plan. Neither plans nor
+received messages are ever changed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class AttemptId(msgspec.Struct, frozen=True, dict=True):
         rollout_id: the rollout.
         attempt: the attempt's number, from 1.
         seed: the task's seed; None: it has none.
-        run_id: the run; empty where it is not known.
+        run_id: the run; empty if it is unknown.
     """
 
     rollout_id: str
@@ -57,7 +57,7 @@ class AttemptId(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def name(self) -> str:
-        """`<rollout_id>/<attempt>`, with which the ids of its requests begin."""
+        """`<rollout_id>/<attempt>`, the beginning of the ids of its requests."""
         return f"{self.rollout_id}/{self.attempt}"
 
 
@@ -69,14 +69,15 @@ class RolloutPlan:
         options: the options of the request.
         limits: the policy's limits in force.
         max_wall_s: the operator's budget in seconds.
-        bounds: the most events, and the most bytes of events.
+        bounds: the maximum number and the maximum bytes of events.
         models: the names of model services, by role.
         deltas: whether answers are sent as they are generated.
-        capture: which tokens are to be captured; None: none.
+        capture: which tokens to capture; None: none.
         append_only: whether the prompts of captured calls keep the tokens of earlier calls.
         allow_divergence: whether a violation of the exact-token law is only counted.
-        max_staleness: the most versions that the oldest weights may be behind; None: no limit.
-        skip_verification: whether the rollout is not to be judged.
+        max_staleness: the maximum number of versions that the oldest weights may be behind; None:
+            no limit.
+        skip_verification: whether the rollout is not judged.
         keep_final_state: whether the verdict includes the session's final state.
         params: the parameters of policy calls, without input; see `RolloutPlans.with_tools`.
         items: the items before the first model call: the agent's own, then the task's.
@@ -118,7 +119,7 @@ class RolloutPlans:
         """The plan of a request with these options, for a task with these parameters.
 
         Raises:
-            MeshError: FIELD_INVALID; the sentence names the field.
+            MeshError: FIELD_INVALID; the message names the field.
         """
         return self._cached_plan(options.SerializeToString(), params.SerializeToString())
 
@@ -223,8 +224,8 @@ def read_override(raw: bytes) -> dict[str, Any]:
     """`RolloutOptions.params_override_json`, parsed.
 
     Raises:
-        MeshError: FIELD_INVALID, when it is not an object of Responses parameters, or holds
-            `input`, which belongs to the task alone.
+        MeshError: FIELD_INVALID if it is not an object of Responses parameters, or if it has
+            `input`, which only the task sets.
     """
     if not raw:
         return {}
@@ -242,12 +243,12 @@ def read_override(raw: bytes) -> dict[str, Any]:
 def merge_params(
     under: Mapping[str, Any], task: responses_pb2.ResponseParams, over: Mapping[str, Any]
 ) -> responses_pb2.ResponseParams:
-    """The task's parameters without `input`, over `under` and under `over`.
+    """The task's parameters without `input`; they override `under`, and `over` overrides them.
 
-    Keys are replaced whole; objects are not merged into one another.
+    Each key is replaced as a whole; objects are not merged.
 
     Raises:
-        MeshError: FIELD_INVALID, when the task's parameters cannot be written as JSON.
+        MeshError: FIELD_INVALID if the task's parameters cannot be written as JSON.
     """
     params = responses_pb2.ResponseParams()
     params.CopyFrom(task)
@@ -267,8 +268,8 @@ def merge_params(
 def with_tools(
     params: responses_pb2.ResponseParams, session_tools: Sequence[responses_pb2.Tool]
 ) -> responses_pb2.ResponseParams:
-    """The parameters with the session's tools after the task's own; of two function tools with
-    one name the session's is kept.
+    """The parameters with the session's tools after the task's own. If two function tools have
+    the same name, the session's is kept.
     """
     if not session_tools:
         return params
@@ -286,10 +287,10 @@ def with_tools(
 
 
 def task_items(task: responses_pb2.ResponseParams) -> list[responses_pb2.Item]:
-    """The task's input as items; input given as text is one user message.
+    """The task's input as items. An input that is text becomes one user message.
 
     Raises:
-        MeshError: FIELD_INVALID, when the input is something else than text or a list.
+        MeshError: FIELD_INVALID if the input is neither text nor a list.
     """
     if task.HasField("input_text"):
         return [new_message("user", task.input_text)]
@@ -304,14 +305,14 @@ def add_items(
 ) -> None:
     """Append copies of items to a field of a message.
 
-    One by one: `extend` goes by way of the wire format, which is slow for long items.
+    The items are copied one by one, because `extend` serialises them, which is slow for long items.
     """
     for item in items:
         into.add().CopyFrom(item)
 
 
 def invalid(field: str, problem: str) -> MeshError:
-    """FIELD_INVALID, with a sentence that names the field."""
+    """FIELD_INVALID, with a message that names the field."""
     return field_invalid(field, f"cannot be used: {problem}")
 
 
@@ -331,14 +332,14 @@ class RolloutClock:
     """The time of one attempt.
 
     Args:
-        deadline: when the caller's call ends, in the clock's seconds; None: it does not.
+        deadline: when the caller's call ends, in the clock's seconds; None: it has no deadline.
         max_wall_s: the operator's budget in seconds, from now.
-        now: the clock; `time.monotonic` but for tests.
+        now: the clock; tests replace `time.monotonic`.
 
     Attributes:
-        began: when the clock was made.
-        stop_s: seconds that an agent may take to stop once it is cancelled.
-        deadline_first: whether the caller's deadline ends the attempt, rather than the budget.
+        began: when this object was created.
+        stop_s: seconds that an agent may take to stop after it is cancelled.
+        deadline_first: whether the caller's deadline ends the attempt, not the budget.
     """
 
     __slots__ = ("_end", "_hops_end", "_now", "began", "deadline_first", "max_wall_s", "stop_s")
@@ -365,7 +366,7 @@ class RolloutClock:
                 self.deadline_first = True
 
     def elapsed(self) -> float:
-        """Seconds since the clock was made."""
+        """Seconds since this object was created."""
         return self._now() - self.began
 
     def remaining(self) -> float:
@@ -373,6 +374,6 @@ class RolloutClock:
         return max(0.0, self._end - self._now())
 
     def hop(self, cap: float) -> float:
-        """The timeout in seconds of a call to a peer that may take `cap` seconds."""
+        """The timeout, in seconds, of a call to a peer that may take `cap` seconds."""
         left = self._hops_end - self._now()
         return cap if cap < left else max(_LEAST_S, left)

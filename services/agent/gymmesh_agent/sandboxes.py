@@ -27,39 +27,41 @@ EnvironmentReply: TypeAlias = (
     | resource_pb2.PlayEpisodeResponse
     | verify_pb2.VerifyResponse
 )
-"""An answer of the environment, which names the sandboxes that it opened and ended meanwhile."""
+"""An answer of the environment, which names the sandboxes that the environment opened and ended
+meanwhile.
+"""
 
 _Within = Callable[[float], float]
 _NoteEvent = Callable[[rollout_pb2.RolloutEvent], None]
 _NONE: Final = (
-    "the rollout has no sandbox {role!r}{known}. The environment lends one by "
-    "SandboxSpec(lent=True), or the agent's class declares its own: "
+    "the rollout has no sandbox {role!r}{known}. Let the environment lend one with "
+    "SandboxSpec(lent=True), or declare one in the agent's class: "
     "sandboxes = {{{role!r}: SandboxSpec(…)}}"
 )
 
 
 class NoSandbox(KeyError):
-    """The rollout has no sandbox of this role; the text says which it has."""
+    """The rollout has no sandbox with this role; the text lists the roles that it has."""
 
     def __str__(self) -> str:
         return str(self.args[0])
 
 
 class AttemptSandboxes(Mapping[str, SandboxHandle]):
-    """The sandboxes by role, each opened or attached when it is first used.
+    """The sandboxes by role, each opened or attached on first use.
 
-    One that the session lends takes the place of the agent's own of that role. The environment
-    owns those, and ends them; the agent's own end when `run` has returned.
+    A sandbox that the session lends replaces the agent's own sandbox with the same role. The
+    environment owns and ends lent sandboxes. The agent's own sandboxes end when `run` has returned.
 
     Args:
-        declared: what the agent's class declares, by role.
-        agent: whose they are, for the network `agent`.
-        within: bounds the seconds of a call by the attempt's time.
-        note: takes the events of sandboxes that were opened or ended.
+        declared: the sandboxes that the agent's class declares, by role.
+        agent: the agent, for the network `agent`.
+        within: limits the seconds of a call by the attempt's remaining time.
+        note: receives the events of sandboxes that were opened or ended.
 
     Attributes:
-        failure: why one of them can't be used any more; the agent may have caught it, and there is
-            no verdict then.
+        failure: why one of the sandboxes can't be used any more. The agent may have caught the
+            error; there is no verdict then.
     """
 
     def __init__(
@@ -86,7 +88,7 @@ class AttemptSandboxes(Mapping[str, SandboxHandle]):
 
     @property
     def in_use(self) -> bool:
-        """Whether there is one to end or to stop using."""
+        """Whether there is a sandbox to end or to leave."""
         return bool(self._handles)
 
     def opened(self, ref: grant_pb2.SandboxRef, role: str) -> None:
@@ -102,23 +104,24 @@ class AttemptSandboxes(Mapping[str, SandboxHandle]):
             self._ends.reported(ended)
 
     def gone(self, error: MeshError) -> None:
-        """Sends the events of the sandbox that an error says is gone, where none did yet.
+        """Sends the events of a sandbox that is gone according to an error, unless they were
+        already sent.
 
-        It may have opened in the call that failed, which then has no answer to name it.
+        The sandbox may have been opened in the call that failed, so no answer has named it.
         """
         if (one := self._ends.unknown(error)) is not None:
             self.opened(one.sandbox, one.role)
         self._ends.failed(error)
 
     def borrow(self, grants: Iterable[grant_pb2.SandboxGrant]) -> None:
-        """Takes what the session lends."""
+        """Adds the sandboxes that the session lends."""
         use = SandboxUse(lent=True, failed=self._failed, within=self._within)
         for grant in grants:
             self._handles[grant.role] = self._services.borrow(grant, use)
             self._lent.add(grant.role)
 
     def __getitem__(self, role: str) -> SandboxHandle:
-        """The sandbox of a role. Raises NoSandbox."""
+        """The sandbox with a role. Raises NoSandbox."""
         handle = self._handles.get(role)
         if handle is not None:
             return handle
@@ -138,9 +141,9 @@ class AttemptSandboxes(Mapping[str, SandboxHandle]):
         return len({*self._handles, *self._declared})
 
     def add(self, role: str, spec: SandboxSpec) -> SandboxHandle:
-        """A further sandbox of the agent's own, made when it is first used.
+        """Adds a sandbox of the agent's own, which is created on first use.
 
-        Raises ValueError for a role that is taken, and a spec that can't be asked for.
+        Raises ValueError for a role that is taken, and for an invalid spec.
         """
         if role in self._handles:
             raise ValueError(f"the rollout already has a sandbox {role!r}")
@@ -163,17 +166,21 @@ class AttemptSandboxes(Mapping[str, SandboxHandle]):
         return handle
 
     def check(self) -> None:
-        """Raises what made one of them unusable."""
+        """Raises the error that made one of the sandboxes unusable, if there is one."""
         if self.failure is not None:
             raise self.failure
 
     def returned(self) -> None:
-        """Sends the events of the agent's own, which `end` ends now that the agent has returned."""
+        """Sends the events of the agent's own sandboxes, which `end` ends now that the agent has
+        returned.
+        """
         for ref in self._own:
             self._ends.ended(ref)
 
     async def end(self) -> None:
-        """Ends the agent's own and stops using the lent ones. Bounded; raises nothing."""
+        """Ends the agent's own sandboxes and leaves the lent ones. Takes bounded time; raises
+        nothing.
+        """
         self._ended = True
         handles = self._handles.items()
         await asyncio.gather(

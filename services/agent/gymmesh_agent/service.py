@@ -1,4 +1,4 @@
-"""The agent service: takes requests, runs attempts, streams their events."""
+"""The agent service: receives requests, runs attempts, streams their events."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class AgentService(Service, SandboxUser):
         """A new agent with the configuration's options.
 
         Raises:
-            ConfigError: there is no such agent, or it refuses its options.
+            ConfigError: there is no such agent, or it rejects its options.
         """
         kind = self._class
         try:
@@ -94,14 +94,14 @@ class AgentService(Service, SandboxUser):
 
     @cached_property
     def sandboxes(self) -> SandboxServices:
-        """The sandbox services at which the agent opens sandboxes itself. Raises ConfigError."""
+        """The sandbox services at which the agent itself opens sandboxes. Raises ConfigError."""
         used = {spec.service for spec in self._class.sandboxes.values()}
         return SandboxServices("agent", self.name, used, self._config.sandboxes)
 
     @property
     def meta(self) -> Mapping[str, str]:
-        """For the registry: the attempts that it runs side by side, as `capacity`, and the address
-        of its gateway once that is open.
+        """For the registry: the number of attempts that it runs concurrently, as `capacity`, and
+        the address of its gateway when that is open.
         """
         meta = {"capacity": str(self._collect.capacity)}
         if self._gateway.address:
@@ -109,15 +109,15 @@ class AgentService(Service, SandboxUser):
         return meta
 
     def servicers(self) -> Mapping[str, object]:
-        """AgentService."""
+        """The servicer AgentService."""
         return {AGENT_SERVICE: self}
 
     async def open(self, directory: PeerDirectory) -> None:
-        """Find the agent's class and make its one instance; its sandbox services must be there.
+        """Find the agent's class and create its one instance. Its sandbox services must be serving.
 
         Raises:
-            ConfigError: there is no such agent, or it refuses its options; or it scores, and its
-                model can't.
+            ConfigError: there is no such agent, it rejects its options, or it scores and its model
+                can't.
         """
         await self.sandboxes.open(directory)
         agent = self.make_agent()
@@ -152,17 +152,23 @@ class AgentService(Service, SandboxUser):
             await self._gateway.open()
 
     def served_as(self, instance: discovery_pb2.Instance) -> None:
-        """Learns the host that others connect to: they reach the gateway there as well."""
+        """Sets the host by which others connect to this machine; they reach the gateway there,
+        too.
+        """
         self._gateway.host = instance.address.rpartition(":")[0].strip("[]")
 
     def follow_meta(self, changed: Callable[[], None]) -> None:
-        """Calls `changed` when the gateway opens; now where it is open, since the host is known."""
+        """Calls `changed` when the gateway opens. If it is already open, calls it now, because
+        the host is known.
+        """
         self._meta_changed = changed
         if self._gateway.address:
             changed()
 
     def drain(self, seconds: float) -> None:
-        """Start nothing more for collectors, and let what runs for them end within the grace."""
+        """Start no further attempts for collectors; running attempts may end within the grace
+        period.
+        """
         self._collectors.drain(seconds)
 
     async def close(self) -> None:
@@ -186,9 +192,10 @@ class AgentService(Service, SandboxUser):
         sink: EventSink,
         waited_s: float = 0.0,
     ) -> None:
-        """Run one attempt, whose events go to `sink`, the terminal one last.
+        """Run one attempt, whose events go to `sink`, with the terminal event last.
 
-        When cancelled, the attempt ends without a terminal event, and its session is closed.
+        If this call is cancelled, the attempt ends without a terminal event, and its session is
+        closed.
 
         Args:
             waited_s: seconds that the attempt waited for a place, for the metrics.
@@ -252,7 +259,7 @@ class AgentService(Service, SandboxUser):
     async def JudgeGroup(
         self, request: agent_pb2.JudgeGroupRequest, context: CallContext
     ) -> agent_pb2.JudgeGroupResponse:
-        """Have a task's repeats judged together by its environment."""
+        """Let a task's environment judge its repeats together."""
         environments = self._opened().environments
         name = request.group.task.environment
         if not name:
@@ -264,7 +271,7 @@ class AgentService(Service, SandboxUser):
     async def GetAgent(
         self, request: agent_pb2.GetAgentRequest, context: CallContext
     ) -> agent_pb2.GetAgentResponse:
-        """Say what the agent is."""
+        """The agent's description."""
         agent = self._opened().agent
         return agent_pb2.GetAgentResponse(
             name=self.name,
@@ -279,7 +286,7 @@ class AgentService(Service, SandboxUser):
         )
 
     async def _check_scoring(self, models: ModelServices) -> None:
-        """Raises ConfigError where the policy can't score choices."""
+        """Raises ConfigError if the policy can't score choices."""
         try:
             await models.check_scoring(self._config.models.get("policy", "policy"))
         except MeshError as error:

@@ -1,4 +1,4 @@
-"""What an attempt did so far. Pure."""
+"""The counts of an attempt so far. Pure."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class AttemptTally(msgspec.Struct):
     """The counts of an attempt so far: the fields of `Counts`, and the time by stage.
 
     Attributes:
-        model_us, tool_us, turn_us: microseconds that calls of models (waits for a place included),
-            tools and the environment's turns took; concurrent ones are counted separately.
-        model_queue_us: of those of models, the waits for a place.
+        model_us, tool_us, turn_us: microseconds of model calls (including waits for a place), of
+            tool calls, and of the environment's turns. Concurrent calls are counted separately.
+        model_queue_us: the part of `model_us` that was waiting for a place.
     """
 
     model_calls: int = 0
@@ -31,7 +31,7 @@ class AttemptTally(msgspec.Struct):
     turn_us: int = 0
 
     def counts(self) -> rollout_pb2.Counts:
-        """The counts in the contract's message."""
+        """The counts as the contract's message."""
         return rollout_pb2.Counts(
             model_calls=self.model_calls,
             tool_calls=self.tool_calls,

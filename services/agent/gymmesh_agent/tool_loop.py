@@ -1,4 +1,4 @@
-"""The default agent: model, tools, model … until it is over, by the rules of loop.py."""
+"""The default agent: model, tools, model … until the loop ends, by the rules of loop.py."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from gymmesh_agent.model import ModelCall
 
 
 class ToolLoopAgent(Agent):
-    """Calls one model with the environment's tools; takes part in turns."""
+    """Calls one model with the environment's tools, and lets an environment take its turns."""
 
     version: ClassVar[str] = "1"
     description: ClassVar[str] = (
-        "Calls the policy, runs its tool calls side by side, shows it the outputs, and repeats "
-        "this until it answers without a call; lets the environment take its turns."
+        "Calls the policy, runs its tool calls concurrently, and returns their outputs. Repeats "
+        "this until the policy answers without a tool call. The environment may then take a turn."
     )
 
     async def run(self, context: RolloutContext) -> Completion:
-        """Take the actions of the loop until it stops; returns how the rollout ended."""
+        """Carry out the actions of the loop until it stops; returns how the rollout ended."""
         loop = ToolLoop(context.limits, multi_turn=context.multi_turn)
         action: Action = loop.opened()
         call: ModelCall | None = None

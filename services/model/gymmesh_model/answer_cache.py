@@ -1,13 +1,14 @@
 """Answers kept on disk, each in a file named by the key of its call.
 
-Files appear whole, by renaming, so several processes may share a folder, also one on a network
-drive, with no lock. A file is a magic line, the BLAKE2b-128 digest of the rest, and the response
-as protobuf; one that does not fit its digest is removed and counts as not there. A file's
-modification time is that of its last use, and the oldest go when the folder has grown past
-its bound. Each process looks at the whole folder when it opens and after every twentieth of the
-bound that it wrote, so the bound may be passed by that much for each.
+A file is written under another name and renamed, so several processes can share a folder without a
+lock, also on a network drive. A file consists of a magic line, the BLAKE2b-128 digest of the rest,
+and the response as protobuf. A file that does not match its digest is removed and treated as
+missing. A file's modification time is the time of its last use. If the folder exceeds its bound,
+the files used longest ago are deleted. Each process checks the whole folder when it opens the
+cache, and again whenever it has written a twentieth of the bound. So each process can exceed the
+bound by that much.
 
-No call fails because of the cache: where the disk does, calls are made as if there were none.
+No call fails because of the cache: if the disk fails, calls are made without the cache.
 """
 
 from __future__ import annotations
@@ -213,7 +214,7 @@ class AnswerCache:
         if not self._warned:
             self._warned = True
             _log.warning(
-                "model %s: cannot %s the response cache (%s); calls bypass it",
+                "model %s: cannot %s the response cache (%s); calls continue without the cache",
                 self._name,
                 doing,
                 error.strerror or type(error).__name__,

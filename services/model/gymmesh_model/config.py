@@ -89,31 +89,31 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     backend: `local` (the embedded model), `responses` or `chat` (an endpoint of that API), `vllm`
         (a vLLM server, with exact tokens), `openai` or `azure` (the hosted ones, through the
         `openai` package), `replay` (recorded answers), or a class of your own as `module:Class`.
-        `auto` becomes `chat` where there is a
-        `url`, `vllm` for `serve` and `engine`, `replay` for a `path`, else `local`.
-    url: base URL of the endpoint, version included (`http://127.0.0.1:8000/v1`); required by
-        `responses` and `chat`. For `azure`, where it is required too, without a path. For
-        `openai`, null is OpenAI's own.
+        `auto` becomes `chat` with a `url`, `vllm` with `serve` or `engine`, `replay` with a
+        `path`, otherwise `local`.
+    url: base URL of the endpoint, including the version (`http://127.0.0.1:8000/v1`). Required by
+        `responses` and `chat`. Also required by `azure`, without a path. For `openai`, null is
+        OpenAI's own endpoint.
     urls: base URLs of several endpoints that serve the same model, instead of `url`; for
         `responses` and `chat`.
-    route_margin: a rollout stays at the endpoint that holds its prefix unless that endpoint has
-        more than this many calls more than the least busy one.
-    model: the model's name at the endpoint, which replaces the request's; for `azure` the
-        deployment, required; for `local` the path of a .gguf file, or null for the default.
+    route_margin: a call goes to the endpoint that holds its rollout's prefix. If that endpoint has
+        more than this many calls more than the least busy one, the call goes to another endpoint.
+    model: the model's name at the endpoint, which replaces the name in a request. For `azure` the
+        deployment, required. For `local` the path of a .gguf file, or null for the default.
     api_key: sent as a bearer token (for `azure`, see its options); never shown in errors, logs or
         this object's repr.
     headers: additional HTTP headers for the endpoint; also treated as secret.
-    params: default Responses parameters; the request's own override them. null in a request counts
-        as not given.
+    params: default Responses parameters; the request's parameters override them. null in a request
+        means not set.
     timeout_s: seconds for one call, waiting and retries included; the caller's deadline may be
         shorter. connect_timeout_s: seconds for opening a connection.
     max_concurrency: the most concurrent calls at the endpoints. max_queue: the most calls that wait
         for a place; further calls are refused with QUEUE_FULL.
-    max_retries: how often a failed call is retried, where that is safe; 0: never.
+    max_retries: how often a failed call is retried, if a retry is safe; 0: never.
     images: whether the model reads images. If False, or with a text-only backend, a call with an
         image fails with PARAMETER_UNSUPPORTED before it is sent.
-    max_conversations: conversations that are kept, so that callers send only new items; 0: none.
-        max_conversation_bytes: the most bytes that they may take, by an estimate.
+    max_conversations: how many conversations are kept, so that callers send only new items; 0:
+        none. max_conversation_bytes: the most bytes of all kept conversations, estimated.
     adapt: how `max_concurrency` adapts to the endpoints' capacity; null: AdaptConfig's defaults.
     cache: the cache of answers on disk; null: no cache.
     side_data: the folder for side data; null: none is captured.
@@ -264,11 +264,11 @@ def _is_readable(url: str) -> bool:
 def merge_params(
     defaults: dict[str, Any], params: dict[str, Any], model: str | None = None
 ) -> dict[str, Any]:
-    """The request's parameters over the configured ones, as a new dict.
+    """The request's parameters merged over the configured ones, as a new dict.
 
-    Key by key and no deeper. A null in the request gives way to a configured value, since
-    rows commonly spell out every parameter they leave open. `model`, when given, replaces the
-    request's.
+    Only top-level keys are merged. A null in the request is replaced by the configured value, since
+    rows commonly have null for every parameter that is not set. `model`, if given, replaces the
+    request's model.
     """
     merged = dict(params)
     for key, value in defaults.items():

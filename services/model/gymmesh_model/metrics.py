@@ -1,4 +1,4 @@
-"""What a model service counts."""
+"""The metrics of a model service."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ MODEL_CALL_SECONDS: Final = histogram(
 )
 MODEL_QUEUE_SECONDS: Final = histogram(
     "gymmesh_model_queue_seconds",
-    "Time that a call waited in the model service for a place, in seconds.",
+    "Time that a call waited in the model service for a free place, in seconds.",
     "model",
 )
 MODEL_WAITING: Final = gauge(
-    "gymmesh_model_waiting", "Calls that wait in the model service for a place.", "model"
+    "gymmesh_model_waiting", "Calls that wait in the model service for a free place.", "model"
 )
 MODEL_FIRST_TOKEN_SECONDS: Final = histogram(
     "gymmesh_model_first_token_seconds",
@@ -33,7 +33,7 @@ MODEL_TOKENS: Final = counter(
 )
 MODEL_RETRIES: Final = counter(
     "gymmesh_model_retries_total",
-    "Calls sent to an endpoint again, by the reason of the failure before.",
+    "Retries of calls at an endpoint, by the reason of the failure before.",
     "model reason",
 )
 MODEL_CONVERSATIONS: Final = counter(
@@ -43,7 +43,7 @@ MODEL_CONVERSATIONS: Final = counter(
 )
 MODEL_CONCURRENCY_LIMIT: Final = gauge(
     "gymmesh_model_concurrency_limit",
-    "Most calls at a time that the model's endpoints are sent at present.",
+    "Current limit of concurrent calls at all endpoints of the model together.",
     "model",
 )
 MODEL_ENDPOINT_IN_FLIGHT: Final = gauge(
@@ -58,7 +58,7 @@ MODEL_ENDPOINT_DOWN: Final = gauge(
 )
 MODEL_ENDPOINT_KV_CACHE: Final = gauge(
     "gymmesh_model_endpoint_kv_cache_ratio",
-    "How full an endpoint's KV cache is, from 0 to 1, where the endpoint reports it.",
+    "Used share of an endpoint's KV cache, from 0 to 1, if the endpoint reports it.",
     "model endpoint",
 )
 MODEL_WEIGHTS_VERSION: Final = gauge(
@@ -68,7 +68,7 @@ MODEL_WEIGHTS_VERSION: Final = gauge(
 )
 MODEL_REROUTES: Final = counter(
     "gymmesh_model_reroutes_total",
-    "Calls not sent to the endpoint with their rollout's prefix, which was busy or down.",
+    "Calls not sent to the endpoint with their rollout's prefix, because it was busy or down.",
     "model cause",
 )
 MODEL_CACHE_LOOKUPS: Final = counter(

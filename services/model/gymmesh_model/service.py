@@ -178,7 +178,7 @@ class ModelService(Service):
         if runner is None or not runner.calls.runs(own_id):
             raise MeshError(
                 errors.ERROR_REASON_RESPONSE_NOT_FOUND,
-                f"no call with the request_id '{request.request_id}' runs here",
+                f"no call with the request_id '{request.request_id}' is running here",
                 metadata={"request_id": request.request_id},
             )
         stop = runner.backend.features.abort
@@ -234,9 +234,10 @@ class ModelService(Service):
         if request.adapter and not features.adapters:
             raise MeshError(
                 errors.ERROR_REASON_NOT_OFFERED,
-                f"model '{self.name}' cannot name an adapter: its backend has no word for it",
+                f"model '{self.name}' does not support adapters: its backend can't name an adapter",
                 metadata={"method": context.method},
             )
+        self._check_endpoints(request, features)
         if request.HasField("loading_s"):
             return self._wait_for_weights(request)
         previous = self._weights.set(request.version, request.adapter)
@@ -250,8 +251,8 @@ class ModelService(Service):
         return MeshError(
             errors.ERROR_REASON_NOT_OFFERED,
             f"model '{self.name}' can't score continuations: its backend '{kind}' returns no log "
-            "probabilities of given tokens. Use vllm, vllm_tokens, sglang, local, or an engine of "
-            "token ids that scores",
+            "probabilities of given tokens. Use the backend vllm, vllm_tokens, sglang or local, "
+            "or an engine of token ids with a method `score`",
             metadata={"method": _SCORE, "model": self.name},
         )
 
@@ -262,7 +263,7 @@ class ModelService(Service):
         if self._side_data is None:
             raise MeshError(
                 errors.ERROR_REASON_NOT_OFFERED,
-                f"model '{self.name}' stores no side data; configure side_data.path",
+                f"model '{self.name}' stores no side data; set side_data.path of the model",
             )
         async with aclosing(self._side_data.read(request.digest, request.offset)) as pieces:
             async for piece, size in pieces:
@@ -280,6 +281,20 @@ class ModelService(Service):
         else:
             self._weights.go_on()
         return model_pb2.SetWeightsVersionResponse(previous=self._weights.version)
+
+    def _check_endpoints(
+        self, request: model_pb2.SetWeightsVersionRequest, features: Features
+    ) -> None:
+        """Raises FIELD_INVALID if a called server is not among those that have the weights."""
+        if not request.endpoints or features.pool is None:
+            return
+        unlisted = features.pool.unlisted(request.endpoints)
+        if unlisted:
+            raise field_invalid(
+                "endpoints",
+                f"lack {', '.join(unlisted)}, which model '{self.name}' calls. Load version "
+                f"{request.version} there too, or list that URL as an alias of a loaded server",
+            )
 
     def _opened(self) -> CallRunner:
         if self._runner is None:

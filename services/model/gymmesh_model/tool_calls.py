@@ -1,7 +1,8 @@
 """Tool calls in the text of an answer, as chat templates have models write them. Pure.
 
-A server such as vLLM reads them itself; where a program samples tokens with an engine of its own,
-this does. What cannot be read stays text: nothing that the model wrote is lost.
+A server such as vLLM reads tool calls itself. If a program samples tokens with an engine of its
+own, this module reads them. A call that cannot be read stays text, so nothing that the model wrote
+is lost.
 
     hermes    <tool_call>{"name": …, "arguments": {…}}</tool_call>   Qwen, Hermes, SmolLM3
     llama     {"name": …, "parameters": {…}} as the whole answer     Llama 3.1 and later

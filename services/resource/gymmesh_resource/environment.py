@@ -56,7 +56,9 @@ Said: TypeAlias = "str | Image | responses_pb2.Item"
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """The environment's turn: what it says, an optional reward, whether the episode is over."""
+    """The environment's turn: its message to the model (`say`), an optional reward, and whether the
+    episode is over (`done`).
+    """
 
     say: Said | Sequence[Said] = ()
     reward: float | None = None
@@ -66,39 +68,42 @@ class Turn:
 class Environment(Generic[S]):
     """Base of all environments; `S` is the type of a session's state.
 
-    A subclass sets these where the default is not right:
-    version: change it when tools or verdicts may change. verifier_version: of the verdicts only.
+    A subclass sets these attributes where the default is not right:
+    version: change it when tools or verdicts may change. verifier_version: change it when only
+        verdicts may change.
     state: makes the new state of a session, usually a dataclass; None: no state.
     in_order: calls of one session run one after another, in order of arrival. Default: only with
         a state or a sandbox.
     verify_needs_session: whether `verify` needs the live session. Default: only with a state or a
         sandbox. Otherwise `verify` gets a new session when the old one has ended.
     keep_state: whether the final state of a session is kept with the rollout for a later verdict,
-        as far as JSON can hold it. Default: only when `verify` needs the session.
+        if it can be written as JSON. Default: only when `verify` needs the session.
     tools_replayable: whether tools return the same answers in a new session of the same task and
         seed, and have no lasting effect. Stored calls may then be replayed for a later verdict.
-    references: the reference verifiers whose verdicts it can reproduce, right or wrong, such as
-        `nemo`. The configuration's `compat`, or the key `compat` of a task row, selects one.
+    references: the reference verifiers whose verdicts the environment can reproduce, right or
+        wrong, such as `nemo`. The configuration's `compat`, or the key `compat` of a task row,
+        selects a reference verifier.
     retry_safe: whether a failed rollout may run again in a new session.
-    reward_range: the lowest and the highest reward, also for the sum with the turns' rewards where
-        `reward_rule` adds them. A reward outside is a fault of the verifier. A single turn's
-        reward may be as large as the range is wide, positive or negative.
+    reward_range: the lowest and the highest reward. If `reward_rule` adds the rewards of turns,
+        the range applies to the sum. A reward outside the range is a fault of the verifier. The
+        reward of a single turn may be as large as the range is wide, positive or negative.
     win_reward: the lowest reward that counts as a win, where rewards are partial; None: the reward
         of the expected answer.
     reward_rule: how the rewards of turns are added to the verifier's (REWARD_RULE_*).
     examples: optional example tasks: their rows, or the name of a file of rows (JSONL) in the
         folder of the class's module.
-    models: its own names for the model services that it asks (`session.ask`), such as judges and
-        simulated users. The configuration maps them to services of the mesh. Default: the
-        services with the same names.
-    sandbox: a sandbox for each session, at `session.sandbox`. sandboxes: more of them by role, at
+    models: the environment's own names for the model services that it calls (`session.ask`), such
+        as judges and simulated users. The configuration maps these names to services of the
+        mesh. Default: the services with the same names.
+    sandbox: a sandbox for each session, at `session.sandbox`. sandboxes: more sandboxes by role, at
         `session.sandboxes[role]`. If `verify` does not need the session and the session has
         ended, `verify` gets new sandboxes.
     strict_tools: ask the model's host to enforce the schemas of all tools' arguments (see `tool`).
     processes: the maximum number of worker processes. process_memory: bytes of address space for
-        each; None: no limit. process_warm_up: called in each before its first work.
+        each process; None: no limit. process_warm_up: called in each process before its first
+        work.
     open_timeout_s: seconds that `open` may take.
-    extra: the extra of gymmesh that it requires, for built-in environments.
+    extra: the pip extra of gymmesh that a built-in environment requires.
     """
 
     version: ClassVar[str] = "1"
@@ -130,7 +135,7 @@ class Environment(Generic[S]):
     _worker_pool: ProcessPool | None = None
 
     def open(self) -> Awaitable[None] | None:
-        """Prepare, once, before the first session. Be quick: the whole mesh waits for it."""
+        """Prepare, once, before the first session. Be quick: the whole mesh waits for this call."""
         return None
 
     def close(self) -> Awaitable[None] | None:
@@ -150,7 +155,11 @@ class Environment(Generic[S]):
         chosen: object = task.payload.get("compat", self.compat)
         if chosen == "" or (isinstance(chosen, str) and chosen in self.references):
             return str(chosen)
-        raise TaskInvalid("compat", f"must be one of {', '.join(self.references)}; or omit it")
+        raise TaskInvalid(
+            "compat",
+            f"must be one of {', '.join(self.references)}. To use the "
+            "environment's own verifier, remove the key",
+        )
 
     def create_state(self, task: Task, seed: int) -> S | Awaitable[S]:
         """A new session's state, made from the task and the session's random seed."""
@@ -162,13 +171,13 @@ class Environment(Generic[S]):
         return None
 
     def opening(self, session: Session[S]) -> Said | Sequence[Said] | Awaitable[Sequence[Said]]:
-        """What follows the task's input, such as a game's opening or a user's first message."""
+        """The messages after the task's input, such as a game's opening or a user's message."""
         return ()
 
     def next_turn(self, session: Session[S], new: Transcript) -> Turn | str | Awaitable[Turn | str]:
         """The environment's turn after the model answered without calling a tool.
 
-        An environment that defines this is multi-turn. `new`: the items since the last turn.
+        An environment that defines this method is multi-turn. `new`: the items since the last turn.
         """
         raise NotImplementedError
 
@@ -177,29 +186,30 @@ class Environment(Generic[S]):
         environment whose framework has its own loop. The agent `program` with `program:
         environment` calls it once per session.
 
-        Leave what `verify` needs in the session's state. The call is cancelled when the rollout is,
-        when its time runs out or when the policy reaches a limit; then end everything that was
-        started. After a limit or a time-out `verify` is still called and finds no result in the
-        state; raise there if no verdict is possible. An exception raised here fails the rollout.
+        Leave what `verify` needs in the session's state. The agent cancels the call when the
+        rollout is cancelled, when its time runs out or when the policy reaches a limit. Then end
+        everything that was started. After a limit or a time-out `verify` is still called and
+        finds no result in the state. Raise in `verify` if no verdict is possible. An exception
+        raised in `play` fails the rollout.
         """
         raise NotImplementedError
 
     @property
     def multi_turn(self) -> bool:
         """Whether the environment takes turns. Default: whether the class defines `next_turn`.
-        Override it where options decide.
+        Override this property if options decide.
         """
         return type(self).next_turn is not Environment.next_turn
 
     @property
     def plays(self) -> bool:
-        """Whether `play` may be called. Default: whether the class defines it. Override it where
-        options decide.
+        """Whether `play` may be called. Default: whether the class defines `play`. Override this
+        property if options decide.
         """
         return type(self).play is not Environment.play
 
     def verify(self, session: Session[S], rollout: Rollout) -> Outcome | Awaitable[Outcome]:
-        """The verdict on a rollout. Raise when something goes wrong: a fault is never a reward."""
+        """The verdict on a rollout. Raise if something fails: a fault is never a reward of 0."""
         return Pending("Judged together with the task's other repeats.")
 
     def verify_group(
@@ -211,29 +221,31 @@ class Environment(Generic[S]):
     def expected(self, task: Task) -> ExpectedAnswers:
         """Right answers to a task, for an audit of the verifier (`gym-cli env audit`).
 
-        Optional. Be pure and quick. Policies never get them: over the network they need their own
-        permission. None or an empty list: no right answer to this task is known.
+        Optional. Be pure and quick. Policies never get these answers. To read them over the
+        network, a caller needs the permission `audit`. None or an empty list: no right answer to
+        this task is known.
         """
         return None
 
     def choices(self, task: Task) -> Sequence[str]:
-        """The answers among which a task has the policy choose; empty: the task is open.
+        """The answers that the policy can choose from; empty: the task is open.
 
-        Optional. Be pure and quick. Each answer is whole, as `verify` reads it, in an order that
-        does not depend on the right one: agents get them. The agent `choices` has the policy score
-        them instead of sampling an answer.
+        Optional. Be pure and quick. Each answer is complete, as `verify` reads it. Agents receive
+        these answers, so their order must not depend on the right answer. The agent `choices` asks
+        the policy to score each answer instead of sampling an answer.
         """
         return ()
 
     def harbor_folder(self, task: Task) -> FolderFiles:
-        """The task as a Harbor task folder, whose tests return the same reward. Optional; for
-        environments that work in a sandbox (`gym-cli data harbor`).
+        """The task as a Harbor task folder. The tests in the folder return the same reward.
+        Optional, for environments that work in a sandbox (`gym-cli data harbor`).
 
         Raises `TaskInvalid` with the key of a value that a folder cannot express.
         """
         raise TaskInvalid(
             "environment",
-            f"{type(self).__name__} judges with its own code, which no Harbor task folder can hold",
+            f"{type(self).__name__} judges with its own Python code, which can't be written "
+            "into a Harbor task folder",
         )
 
     def session_tools(
@@ -256,15 +268,15 @@ class Environment(Generic[S]):
     def sandbox_specs(self, task: Task) -> Mapping[str, SandboxSpec]:
         """The sandboxes of a task's session, by role. Default: those that the class declares.
 
-        Define it where the task decides, for example on the image. Be pure and quick. A class that
-        defines it needs no `sandbox` attribute; see `sandbox_services`.
+        Define this method if the task decides, for example which image to use. Be pure and quick.
+        A class that defines this method needs no `sandbox` attribute; see `sandbox_services`.
         """
         return self.declared_sandboxes()
 
     def sandbox_services(self, mapped: Collection[str]) -> Collection[str]:
-        """Its own names for the sandbox services that it uses: the services of the declared
-        sandboxes. Where only tasks decide: the services that the configuration maps, or the
-        default one.
+        """The environment's own names for the sandbox services that it uses: the services of the
+        declared sandboxes. If only tasks decide: the services that the configuration maps, or the
+        default service.
         """
         declared = {spec.service for spec in self.declared_sandboxes().values()}
         if declared or type(self).sandbox_specs is Environment.sandbox_specs:
@@ -290,26 +302,28 @@ class Environment(Generic[S]):
         }
 
     def called_models(self) -> Sequence[str]:
-        """The models that it requires, by its own names. Override it where options decide."""
+        """The models that the environment requires, by its own names. Override this method if
+        options decide.
+        """
         return self.models
 
     async def in_process(
         self, function: Callable[[*Ts], T], *arguments: *Ts, timeout_s: float = 30.0
     ) -> T:
-        """Runs `function(*arguments)` in a worker process, for CPU-bound work: a thread would block
-        all others, and it cannot be stopped.
+        """Runs `function(*arguments)` in a worker process, for CPU-bound work. A thread would block
+        all other threads, and can't be stopped.
 
-        The function must be defined at the top of an importable module. Its arguments and result
-        must pickle. After `timeout_s` seconds the process is killed; that counts as a time-out of
-        the calling method. Raises what the function raises, and `PoolError` when its process
-        crashed.
+        The function must be defined at the top level of an importable module. Its arguments and
+        result must be picklable. After `timeout_s` seconds the service kills the process, and the
+        calling method fails as timed out. Raises the exceptions of the function, and `PoolError`
+        if the process crashed.
         """
         from gymmesh_resource.workers import WorkerTimeout
 
         if function.__module__.startswith(FILE_MODULE):
             raise DefinitionError(
                 f"{function.__qualname__} is in a file that was loaded by its path, which a "
-                "worker process cannot import; name the class as package.module:Class."
+                "worker process can't import. Name the class as package.module:Class."
             )
         try:
             return await self.process_pool.run(function, *arguments, timeout=timeout_s)
@@ -322,8 +336,9 @@ class Environment(Generic[S]):
         """Runs `function(*arguments)` on text that a model wrote, in a worker process, within
         `cpu_s` seconds of processor time.
 
-        Raises what the function raises; `AnswerTooMuch` when it exceeded its time or memory or
-        crashed its process; TimeoutError when the machine was too busy to run it; `PoolError`.
+        Raises the exceptions of the function; `AnswerTooMuch` if the function exceeded its time or
+        memory or crashed its process; TimeoutError if the machine was too busy to run the
+        function; `PoolError`.
         """
         from gymmesh_resource.workers import WorkerTimeout, work_on_answer
 
@@ -334,7 +349,7 @@ class Environment(Generic[S]):
 
     @property
     def process_pool(self) -> ProcessPool:
-        """The worker processes; each starts when it is first needed."""
+        """The worker processes. Each process starts when it is first needed."""
         from gymmesh_resource.workers import ProcessPool
 
         if self._worker_pool is None:
@@ -346,14 +361,14 @@ class Environment(Generic[S]):
         return self._worker_pool
 
     async def close_processes(self) -> None:
-        """End the worker processes; the service does so after `close`."""
+        """End the worker processes. The service calls this after `close`."""
         pool, self._worker_pool = self._worker_pool, None
         if pool is not None:
             await pool.aclose()
 
     def types_by_tool(self) -> Mapping[str, Mapping[str, Any]]:
-        """Types that replace the annotated types of parameters, by tool and parameter. Override it
-        where options decide.
+        """Types that replace the annotated types of parameters, by tool and parameter. Override
+        this method if options decide.
         """
         return {}
 
@@ -369,8 +384,9 @@ class Environment(Generic[S]):
             return None
         if not isinstance(examples, str | os.PathLike):
             raise DefinitionError(
-                f"{type(self).__name__}.examples is a {type(examples).__name__}; it must be a list"
-                " of task rows, or the name of a file with them next to the class's module."
+                f"{type(self).__name__}.examples is a {type(examples).__name__}. Set it to a "
+                "list of task rows, or to the name of a file of task rows next to the class's "
+                "module."
             )
         module = sys.modules.get(type(self).__module__)
         file = getattr(module, "__file__", None) or inspect.getfile(type(self))

@@ -1,7 +1,7 @@
-"""Exceptions for environment code to raise, and errors for its author.
+"""Exceptions that environment code may raise, and errors for its author.
 
-Any other exception from environment code is a fault of the environment (or of the verifier). It
-fails the rollout at that boundary and is never shown to the model.
+Any other exception from environment code is a fault of the environment or of the verifier. Such an
+exception fails the rollout at that boundary and is never shown to the model.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class StateGone(Exception):
     def __init__(self, environment: str, why: str = "") -> None:
         keep = "Remove verify_needs_session = False from the class to keep it"
         super().__init__(
-            f"the verifier of {environment} reads a session's state, and the rollout's session is "
-            f"gone and its state was not kept{f': {why}' if why else f'. {keep}'}"
+            f"the verifier of {environment} reads the session's state, but the session of this "
+            f"rollout has ended and its state was not kept{f': {why}' if why else f'. {keep}'}"
         )
 
 
@@ -68,8 +68,9 @@ class SandboxGone(Exception):
 
     def __init__(self, environment: str) -> None:
         super().__init__(
-            f"the verifier of {environment} looks into the session's sandbox, which ended with the "
-            "session. If a new sandbox is enough, set verify_needs_session = False in its class"
+            f"the verifier of {environment} uses the session's sandbox, but the sandbox ended "
+            "with the session. If the verifier can use a new sandbox, set verify_needs_session "
+            "= False in its class"
         )
 
 

@@ -1,4 +1,4 @@
-"""A right answer to a task. Audits of the verifier get it; policies never do. Pure."""
+"""A right answer to a task. Audits of the verifier get this answer, policies never. Pure."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Expected:
     form: a message with the answer in it, such as `\boxed{{answer}}`; `{answer}` is replaced.
     calls: the tool calls before the message, in order, each as `(name, arguments)` or as
     `{"name": name, "arguments": arguments}`; stored in the first form.
-    turns: the calls of each further turn, for environments that take turns: after the answer comes
-    the environment's turn, then these calls and the answer again.
-    reward: the reward that it earns; None: the environment's highest.
+    turns: the calls of each further turn, for environments that take turns. After the answer, the
+    environment takes its turn. Then the policy makes these calls and answers again.
+    reward: the reward that the answer earns; None: the environment's highest reward.
     choices: all available choices, for the kind `choice`.
 
     Raises TypeError for calls in another form.
@@ -44,12 +44,14 @@ class Expected:
     def __post_init__(self) -> None:
         """Raises TypeError for calls of another form."""
         if isinstance(self.calls, str | Mapping) or not isinstance(self.calls, Iterable):
-            raise TypeError(f"the expected calls are {self.calls!r}; give a list of {_CALL_FORM}")
+            raise TypeError(
+                f"the expected calls are {self.calls!r}. Give a list whose items are {_CALL_FORM}"
+            )
         object.__setattr__(self, "calls", tuple(map(_call, self.calls)))
         turns = tuple(tuple(map(_call, calls)) for calls in self.turns)
         object.__setattr__(self, "turns", turns)
         if turns and not self.answer:
-            raise TypeError("expected turns need an answer, which ends each of them")
+            raise TypeError("each expected turn must end with an answer, so give an answer for it")
 
     @property
     def message(self) -> str:
@@ -108,5 +110,8 @@ def as_list(given: ExpectedAnswers) -> list[Expected]:
     answers = [given] if isinstance(given, Expected) else list(given)
     for one in answers:
         if not isinstance(one, Expected):
-            raise TypeError(f"expected returned {type(one).__name__}; return an Expected or None")
+            raise TypeError(
+                f"expected returned {type(one).__name__}. Return an Expected, a "
+                "list of them, or None"
+            )
     return answers

@@ -86,7 +86,10 @@ def state_to_json(state: Any, names: StateClasses, most_bytes: int) -> bytes:
     except (CodecError, RuntimeError) as error:  # such as a dictionary that a thread changes
         raise NotKept(f"the state is not JSON: {error}") from None
     if len(text) > most_bytes:
-        raise NotKept(f"the state has {len(text)} bytes, more than the {most_bytes} that are kept")
+        raise NotKept(
+            f"the state has {len(text)} bytes, more than the limit of {most_bytes} "
+            "bytes for a kept state"
+        )
     return text
 
 
@@ -105,14 +108,16 @@ class _Writing:
         kind = type(value)
         self._left -= 1 + (len(value) if kind in (str, bytes) else 0)
         if self._left < 0:
-            raise NotKept(f"the state has more than the {self._most} bytes that are kept")
+            raise NotKept(
+                f"the state has more than the limit of {self._most} bytes for a kept state"
+            )
         if depth > _DEEPEST:
             raise NotKept(f"{place[:80]} is nested deeper than {_DEEPEST} levels")
         if kind in _PLAIN:
             return value
         if kind is float:
             if not math.isfinite(value):
-                raise NotKept(f"{place} is {value}, which JSON cannot hold")
+                raise NotKept(f"{place} is {value}, which can't be written as JSON")
             return value
         if kind is bytes:
             return {"$bytes": base64.b64encode(value).decode()}
@@ -126,7 +131,7 @@ class _Writing:
             return {"$enum": f"{kind.__qualname__}.{value.name}"}
         if dataclasses.is_dataclass(kind):
             return self._dataclass(value, place, depth)
-        raise NotKept(f"{place} is a {kind.__qualname__}, which JSON cannot hold")
+        raise NotKept(f"{place} is a {kind.__qualname__}, which can't be written as JSON")
 
     def _items(self, values: Iterable[Any], place: str, depth: int) -> list[Any]:
         return [
@@ -145,7 +150,10 @@ class _Writing:
             return {_PAIRS[kind]: pairs}
         factory = getattr(value.default_factory, "__name__", "")
         if _FACTORIES.get(factory) is not value.default_factory:
-            raise NotKept(f"{place} is a defaultdict of {factory or 'nothing'}")
+            raise NotKept(
+                f"{place} is a defaultdict of {factory or 'nothing'}; only a "
+                "defaultdict of int, float, str, list, dict or set is kept"
+            )
         return {"$defaultdict": pairs, "of": factory}
 
     def _member(self, value: Any, key: Any, place: str, depth: int) -> Any:
@@ -157,10 +165,14 @@ class _Writing:
         fields = [one.name for one in dataclasses.fields(value)]
         if not self._names.knows(kind):
             raise NotKept(
-                f"{place} is a {kind.__qualname__}, which the environment's module does not have"
+                f"{place} is a {kind.__qualname__}, and the environment's module does not "
+                "define or import this class"
             )
         if more := sorted(getattr(value, "__dict__", {}).keys() - set(fields)):
-            raise NotKept(f"{place}.{more[0]} is not a field of {kind.__qualname__}")
+            raise NotKept(
+                f"{place}.{more[0]} is an attribute, but not a field of the dataclass "
+                f"{kind.__qualname__}"
+            )
         return {
             "$dataclass": kind.__qualname__,
             "fields": {
@@ -173,7 +185,7 @@ class _Writing:
 
 def _read(value: Any, names: StateClasses, depth: int) -> Any:
     if depth > 3 * _DEEPEST:
-        raise ValueError("the state is nested too deep")
+        raise ValueError("the state is nested too deeply")
     if isinstance(value, list):
         return [_read(one, names, depth + 1) for one in value]
     if not isinstance(value, dict):
@@ -196,7 +208,7 @@ def _read(value: Any, names: StateClasses, depth: int) -> Any:
     if tag == "$defaultdict" and value.get("of") in _FACTORIES:
         return defaultdict(_FACTORIES[value["of"]], content)
     if tag not in _MAKES:
-        raise ValueError(f"{tag} is not known")
+        raise ValueError(f"the key {tag} is unknown")
     try:
         return _MAKES[tag](content)
     except TypeError as error:
@@ -209,7 +221,9 @@ def _dataclass(kind: Any, fields: Any) -> Any:
         raise ValueError(f"{kind!r} is not a dataclass")
     known = {one.name for one in dataclasses.fields(kind)}
     if not isinstance(fields, dict) or not known.issuperset(fields):
-        raise ValueError(f"the fields are not those of {kind.__qualname__}")
+        raise ValueError(
+            f"the fields of the stored state are not the fields of {kind.__qualname__}"
+        )
     made: Any = object.__new__(kind)
     for name, value in fields.items():
         object.__setattr__(made, name, value)

@@ -1,4 +1,4 @@
-"""A rollout as a verifier sees it: the task, what was said and done, and why it stopped."""
+"""A rollout as a verifier sees it: the task, the conversation, and why the rollout stopped."""
 
 from __future__ import annotations
 
@@ -81,13 +81,13 @@ class Transcript:
 
 
 class Rollout(Transcript, ModelAccess):
-    """What is to be judged.
+    """The rollout that a verifier judges.
 
     `stop_reason` is a value of the contract's StopReason. `turn_rewards`: the rewards of the
     environment's turns, in order. `stages` are the verifier's steps so far.
 
-    A verifier may `ask` a model here as well as of the session: in `verify_group`, of the member
-    that the question is about.
+    A verifier may call a model with `ask` of the rollout or of the session. In `verify_group`, call
+    `ask` of the member that the question is about.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class Rollout(Transcript, ModelAccess):
 
     @property
     def cut_short(self) -> bool:
-        """Whether a limit of the policy ended it, rather than the model or the environment."""
+        """Whether a limit of the policy ended the rollout, not the model or the environment."""
         return self.stop_reason in (
             rollout_pb2.STOP_REASON_MAX_STEPS,
             rollout_pb2.STOP_REASON_MAX_OUTPUT_TOKENS,
@@ -137,9 +137,8 @@ class Rollout(Transcript, ModelAccess):
 
 
 class Member:
-    """One of a task's repeats that are judged together; `verification`: its own verdict so far.
-
-    `session`: replaces its own session, which has ended; None: there was no state.
+    """One of a task's repeats that are judged together. `verification`: the repeat's own verdict so
+    far. `session`: replaces the repeat's own session, which has ended; None: there was no state.
     """
 
     def __init__(
@@ -162,7 +161,7 @@ class Member:
 
     @property
     def failure(self) -> Exception | None:
-        """The exception that reading its state raised."""
+        """The exception that reading the member's state raised."""
         return None if self._session is None else self._session.failure
 
 

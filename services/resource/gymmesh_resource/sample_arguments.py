@@ -30,13 +30,13 @@ def made_up(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments that the schema allows, with no more than is required. Raises CannotMakeUp."""
     value = _value({"type": "object", **schema}, schema, 0)
     if not isinstance(value, dict) or not _fits(value, schema, schema):
-        raise CannotMakeUp("its parameters are too particular")
+        raise CannotMakeUp("no arguments were found that fit the schema of its parameters")
     return value
 
 
 def _value(part: Any, root: Mapping[str, Any], depth: int) -> Any:
     if depth > _DEEPEST:
-        raise CannotMakeUp("its parameters nest too deeply")
+        raise CannotMakeUp("the schema of its parameters is nested too deeply")
     if not isinstance(part, Mapping):
         return "text"
     if "$ref" in part:
@@ -96,7 +96,7 @@ def _text(part: Mapping[str, Any], root: Mapping[str, Any]) -> str:
         for fitted in (text, text.ljust(shortest, "x")[:longest]):
             if _fits(fitted, part, root):
                 return fitted
-    raise CannotMakeUp(f"no text was found that matches {part.get('pattern')!r}")
+    raise CannotMakeUp(f"no text was found that matches the pattern {part.get('pattern')!r}")
 
 
 def _first_of(parts: list[Any], root: Mapping[str, Any], depth: int) -> Any:
@@ -114,7 +114,7 @@ def _referred(reference: str, root: Mapping[str, Any]) -> Any:
     for name in reference.removeprefix("#/").split("/"):
         found = found.get(name) if isinstance(found, Mapping) else None
     if found is None:
-        raise CannotMakeUp(f"{reference} points to nothing")
+        raise CannotMakeUp(f"the reference {reference} in the schema points to nothing")
     return found
 
 

@@ -230,18 +230,18 @@ def _check(environment: Environment[Any], config: EnvironmentConfig) -> None:
     judges = (kind.verify, kind.verify_group) != (Environment.verify, Environment.verify_group)
     if not (judges or environment.reward_functions() or config.rewards):
         raise DefinitionError(
-            f"{kind.__name__} has no verifier: define verify, verify_group or a method marked "
+            f"{kind.__name__} has no verifier. Define verify, verify_group or a method marked "
             "@reward."
         )
     check_signatures(environment)
     if kind.state is not None and not callable(kind.state):
         raise DefinitionError(
-            f"{kind.__name__}.state must make a new object for each session (such as a dataclass); "
-            "it is one object that all sessions would share."
+            f"{kind.__name__}.state is one object that all sessions would share. Set it to a "
+            "class or function that makes a new object for each session, such as a dataclass."
         )
     for check in (kind.check_task, kind.tasks):
         if inspect.iscoroutinefunction(check):
             raise DefinitionError(
-                f"{check.__qualname__} is async, but is never awaited: write it as a plain def."
+                f"{check.__qualname__} is async, but nothing awaits it. Write it as a plain def."
             )
     check_range(kind.__name__, environment.reward_range)

@@ -84,7 +84,7 @@ class SessionSandboxes:
         if spec is None:
             what = "sandbox" if role == WORKSPACE else f"sandboxes[{role!r}]"
             raise DefinitionError(
-                f"The environment has no {what}; {_declare(role)} in its class, or return the "
+                f"The environment has no {what}. In its class, {_declare(role)}, or return the "
                 f"spec of the role {role!r} from sandbox_specs(task)."
             )
         return self.add(role, spec)

@@ -31,14 +31,14 @@ class MissingKey(TaskInvalid, KeyError):
     """A key that an environment reads but the task row does not have."""
 
     def __init__(self, field: str) -> None:
-        TaskInvalid.__init__(self, field, "is missing; the environment reads it")
+        TaskInvalid.__init__(self, field, "is missing. The environment reads it")
 
     def __str__(self) -> str:
         return f"{self.field}: {self.problem}"
 
 
 class Payload(dict[str, Any]):
-    """The payload of a task. A key that is missing is the task's fault, not the environment's."""
+    """The payload of a task. A missing key is a fault of the task, not of the environment."""
 
     def __missing__(self, key: str) -> Any:
         raise MissingKey(key)
@@ -70,7 +70,7 @@ class Task(msgspec.Struct, eq=False, dict=True, weakref=True):
         if not isinstance(row, Mapping):
             raise TaskInvalid("", "must be an object, like a line of a task file")
         if _PARAMS not in row and _PROMPT not in row:
-            raise TaskInvalid(_PROMPT, f"is missing; add it, or {_PARAMS}")
+            raise TaskInvalid(_PROMPT, f"is missing. Add it, or {_PARAMS}")
         conversation = _PARAMS if _PARAMS in row else _PROMPT
         params = row[_PARAMS] if _PARAMS in row else {"input": row[_PROMPT]}
         payload = {
@@ -122,13 +122,13 @@ class Task(msgspec.Struct, eq=False, dict=True, weakref=True):
             _remembered(self.message.payload_json)
 
     def require(self, field: str, *types: type) -> Any:
-        """The payload's value of a required key; `types`: the types that it may have.
+        """The payload's value of a required key; `types`: the types that the value may have.
 
-        A bool does not count as an int; an int counts as a float. Raises `TaskInvalid` with the
-        key.
+        A bool is not accepted as an int. An int is accepted as a float. Raises `TaskInvalid` with
+        the key.
         """
         if field not in self.payload:
-            raise TaskInvalid(field, "is missing; the verifier of this environment reads it")
+            raise TaskInvalid(field, "is missing. The verifier of this environment reads it")
         value = self.payload[field]
         if types and not any(_is(value, kind) for kind in types):
             wanted = " or ".join(_NAMES.get(kind, kind.__name__) for kind in types)

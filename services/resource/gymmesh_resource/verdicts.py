@@ -72,7 +72,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """To be judged later, or together with the task's other repeats; `reason` is one line."""
+    """The rollout is judged later, or with the task's other repeats. `reason`: one line."""
 
     reason: str
     evidence: Mapping[str, Any] = field(default_factory=dict)
@@ -80,7 +80,7 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """Deliberately not judged, which is not a reward of 0; `reason` is one line."""
+    """The rollout is deliberately not judged. This is not a reward of 0. `reason`: one line."""
 
     reason: str
     evidence: Mapping[str, Any] = field(default_factory=dict)
@@ -91,7 +91,7 @@ Outcome: TypeAlias = "float | Verdict | Pending | Skipped"
 
 
 class Stage(msgspec.Struct):
-    """One step of a verifier: how long it took, and one line on what came of it."""
+    """One step of a verifier: its duration, and one line about its result."""
 
     name: str
     duration_us: int = 0
@@ -148,8 +148,8 @@ def check_range(where: str, given: object) -> None:
         if _is_number(least) and _is_number(most) and least < most:
             return
     raise DefinitionError(
-        f"{where}.reward_range must be two numbers, the smaller one first, such as (0.0, 1.0) or "
-        f"(-math.inf, math.inf), not {given!r}."
+        f"{where}.reward_range is {given!r}. It must be two numbers, the smaller one first, such "
+        "as (0.0, 1.0) or (-math.inf, math.inf)."
     )
 
 
@@ -160,8 +160,8 @@ def in_range(value: object, what: str, reward_range: tuple[float, float]) -> flo
     if not least - _ROUNDING <= number <= most + _ROUNDING:
         wanted = f"({min(least, math.floor(number)):.1f}, {max(most, math.ceil(number)):.1f})"
         raise WrongResult(
-            f"{what} is {number:g}, outside the environment's range from {least:g} to {most:g}: "
-            f"scale it, or declare another range in the class, such as reward_range = {wanted}"
+            f"{what} is {number:g}, outside the environment's range from {least:g} to {most:g}. "
+            f"Scale it, or declare another range in the class, such as reward_range = {wanted}"
         )
     return number
 
@@ -203,7 +203,7 @@ def _number(value: object, what: str) -> float:
             number = math.inf
     else:
         raise WrongResult(
-            f"{what} is {_shown(value)}, not a number: return a float, such as float(right), or "
+            f"{what} is {_shown(value)}, not a number. Return a float, such as float(right), or "
             "a Verdict"
         )
     if not math.isfinite(number):
@@ -222,7 +222,10 @@ def _evidence(evidence: Mapping[str, Any]) -> bytes:
         return b""
     given: object = evidence  # authors write anything
     if not isinstance(given, Mapping):
-        raise WrongResult(f"the evidence is {_shown(given)}: give a dict, whose keys are its parts")
+        raise WrongResult(
+            f"the evidence is {_shown(given)}. Return a dict that has a key for "
+            "each part of the evidence"
+        )
     try:
         return dumps(_plain(dict(evidence)))
     except CodecError as error:

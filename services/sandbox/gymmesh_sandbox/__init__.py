@@ -1,5 +1,5 @@
-"""The sandbox service: machines to work in, lent to agents and verifiers by lease.
+"""The sandbox service: creates sandboxes, and issues leases for them to agents and verifiers.
 
-``leases`` and ``admission`` decide and are pure; ``backends`` run sandboxes; ``service`` speaks
+``leases`` and ``admission`` decide and are pure. ``backends`` run sandboxes. ``service`` implements
 the contract.
 """

@@ -1,8 +1,8 @@
-"""Places for sandboxes, and who waits for them. Pure: what is free is given in.
+"""Places for sandboxes, and the calls that wait for them. Pure: callers pass in how much is free.
 
-The width is how many sandboxes may be there. It shrinks to what runs while memory or processors
-are short, and grows again a step at a time once both are well clear of that (hysteresis), so that
-it does not swing.
+The width is how many sandboxes may exist. While memory or processors are short, the width shrinks
+to the number of running sandboxes. When both are clearly sufficient again, it grows step by step
+(hysteresis), so that it does not oscillate.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ class Pressure:
     """How much of the machine is free.
 
     Attributes:
-        memory_free: available memory, as a part of all that the service may use (0 to 1).
-        load: processes that run or are ready to, for each processor.
+        memory_free: available memory, as a fraction of all memory that the service may use (0 to
+            1).
+        load: processes that run or are ready to run, for each processor.
     """
 
     memory_free: float
@@ -33,8 +34,8 @@ class Bounds:
     """When the width changes.
 
     Attributes:
-        low_memory, high_load: one of them is passed: no further sandbox.
-        ample_memory, low_load: both are passed: room for more.
+        low_memory, high_load: if one of these limits is passed, no further sandbox starts.
+        ample_memory, low_load: if both of these limits are passed, there is room for more.
     """
 
     low_memory: float = 0.10
@@ -44,13 +45,13 @@ class Bounds:
 
 
 class Width:
-    """How many sandboxes may be there.
+    """How many sandboxes may exist.
 
     Args:
-        most: at most so many.
-        bounds: when it changes.
-        processors: of the machine; at least so many may be there while memory suffices, however
-            much else the processors do.
+        most: the maximum.
+        bounds: when the width changes.
+        processors: the machine's processors. While memory suffices, at least this many sandboxes
+            may exist, however busy the processors are.
     """
 
     def __init__(self, most: int, bounds: Bounds | None = None, *, processors: int = 1) -> None:
@@ -60,7 +61,9 @@ class Width:
         self._processors = processors
 
     def update(self, pressure: Pressure, running: int) -> None:
-        """Takes in how much is free, while so many sandboxes run. At least one may be there."""
+        """Updates the width from how much is free, while this many sandboxes run. At least one
+        may exist.
+        """
         bounds = self._bounds
         if pressure.memory_free < bounds.low_memory:
             self.now = max(1, min(self.now, running))
@@ -71,7 +74,7 @@ class Width:
 
 
 class PlaceAnswer(enum.Enum):
-    """What becomes of a call that asks for places."""
+    """The answer to a call that requests places."""
 
     ADMITTED = "admitted"
     WAITS = "waits"
@@ -81,8 +84,8 @@ class PlaceAnswer(enum.Enum):
 class Admission:
     """The places of a service: first come, first served.
 
-    A call is named by a number of its own. `places` taken and called for add up over calls of
-    CreateSandbox (one) and ForkSandbox (several at once).
+    A number identifies a call. Calls of CreateSandbox need one place; calls of ForkSandbox may need
+    several at once.
     """
 
     def __init__(self, width: Width, max_waiting: int) -> None:
@@ -94,11 +97,11 @@ class Admission:
 
     @property
     def waiting(self) -> int:
-        """Calls that wait."""
+        """How many calls wait."""
         return len(self._queue)
 
     def ask(self, call: int, places: int = 1) -> PlaceAnswer:
-        """A call asks for places, all at once."""
+        """A call requests places, all at once."""
         if places > self.width.most:
             return PlaceAnswer.REFUSED
         if not self._queue and self.taken + places <= self.width.now:
@@ -110,7 +113,7 @@ class Admission:
         return PlaceAnswer.WAITS
 
     def leave(self, call: int) -> bool:
-        """A call no longer waits; False: it was not waiting."""
+        """A call no longer waits; False: it did not wait."""
         for entry in self._queue:
             if entry[0] == call:
                 self._queue.remove(entry)
@@ -122,7 +125,7 @@ class Admission:
         self.taken -= places
 
     def admit(self) -> list[int]:
-        """Calls that waited and now have their places, in the order in which they came."""
+        """The waiting calls that now have their places, in the order of arrival."""
         admitted = []
         while self._queue and self.taken + self._queue[0][1] <= self.width.now:
             call, places = self._queue.popleft()
@@ -131,5 +134,5 @@ class Admission:
         return admitted
 
     def retry_after_s(self) -> float:
-        """When it is worth while to ask again: later, the more calls wait for each place."""
+        """Seconds after which a client should try again: more if more calls wait for each place."""
         return min(1.0 + self.waiting / self.width.now, _LONGEST_RETRY_S)

@@ -1,4 +1,4 @@
-"""Archives that arrive in pieces, until they are whole and can be unpacked."""
+"""Archives that arrive in pieces, until they are complete and can be unpacked."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _IDLE_S: Final = 60.0
 
 
 class _Archive:
-    """An archive of which pieces arrived. `path` is empty once it was unpacked."""
+    """An archive of which some pieces arrived. `path` is empty after it was unpacked."""
 
     def __init__(self, path: str, kind: int) -> None:
         self.path = path
@@ -34,11 +34,11 @@ class Archives:
     """The archives that are written to one sandbox.
 
     Args:
-        folder: where they are kept while they arrive.
+        folder: where archives are stored while they arrive.
         sandbox_id: for the errors.
-        max_bytes: the most bytes of all that are kept.
-        repeat_s: how long one that was unpacked is known, for repeats.
-        timers: of the service.
+        max_bytes: the maximum bytes of all stored archives.
+        repeat_s: how long an unpacked archive is remembered, for repeats.
+        timers: the service's timers.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Archives:
         request: files_pb2.WriteArchiveRequest,
         unpack: Callable[[str], Awaitable[None]],
     ) -> int:
-        """Takes a piece, and calls `unpack` with the archive's path after the last one.
+        """Adds a piece. After the last piece, calls `unpack` with the archive's path.
 
         Returns how many bytes arrived so far. Raises FIELD_INVALID, REQUEST_ID_REUSED,
         SANDBOX_DISK_FULL and what `unpack` raises.
@@ -66,12 +66,12 @@ class Archives:
         archive = self._by_id.get(request.request_id)
         if archive is None:
             if request.offset:
-                raise field_invalid("offset", f"is {request.offset}, but nothing arrived before")
+                raise field_invalid("offset", f"is {request.offset}, but no piece arrived before")
             archive = self._by_id[request.request_id] = _Archive(self._new_file(), kind)
         elif archive.kind != kind:
             raise MeshError(
                 errors_pb2.ERROR_REASON_REQUEST_ID_REUSED,
-                "The request_id was already used for another archive. Give each archive its own.",
+                "The request_id was already used for another archive. Use a new request_id.",
                 metadata={"request_id": request.request_id},
             )
         async with archive.lock:
@@ -86,7 +86,7 @@ class Archives:
         return archive.received
 
     async def close(self) -> None:
-        """Drops all."""
+        """Drops all archives."""
         tasks = [one.unpacking for one in self._by_id.values() if one.unpacking is not None]
         for task in tasks:
             task.cancel()
@@ -165,7 +165,7 @@ class Archives:
             )
         return MeshError(
             errors_pb2.ERROR_REASON_INTERNAL_FAULT,
-            f"The service cannot keep the archive while it arrives: {error.strerror}.",
+            f"The service cannot store the archive while it arrives: {error.strerror}.",
         )
 
 

@@ -22,7 +22,7 @@ class ResourceAmounts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     Attributes:
         cpu_millis: thousandths of a processor.
         memory_bytes: memory of all its processes together.
-        pids: processes and threads at a time.
+        pids: the maximum number of concurrent processes and threads.
         disk_bytes: what it may write to its file system.
         life_s: its lifetime in seconds, which renewals do not extend.
     """
@@ -34,7 +34,7 @@ class ResourceAmounts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     life_s: _Optional = 0
 
     def message(self) -> sandbox_pb2.Resources:
-        """As the contract has it."""
+        """The contract's message."""
         return sandbox_pb2.Resources(**msgspec.structs.asdict(self))
 
 
@@ -45,20 +45,21 @@ class SandboxConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         backend: runs the sandboxes: the name of an entry point (group `gymmesh.sandboxes`), or
             `module:Class`.
         options: the options of the backend's class.
-        places: the most sandboxes at a time.
-        adapts: whether fewer are started while memory or processors are scarce.
-        max_waiting: the most calls of CreateSandbox that wait for a place.
-        default_resources: for sandboxes whose request sets none.
-        max_resources: the most that a request may set.
+        places: the maximum number of concurrent sandboxes.
+        adapts: whether fewer sandboxes are started while memory or processors are short.
+        max_waiting: the maximum number of calls of CreateSandbox that wait for a place.
+        default_resources: the resources of sandboxes whose request sets none.
+        max_resources: the maximum that a request may set.
         default_ttl_s: the time to live of the owner's lease if the request sets none.
-        max_ttl_s: the longest time that any lease may last without a renewal.
-        start_timeout_s: the longest that a sandbox may take to be ready.
-        max_processes: the most processes that Exec and StartProcess run in one sandbox.
+        max_ttl_s: the maximum time that any lease may last without a renewal.
+        start_timeout_s: the maximum time until a sandbox is ready.
+        max_processes: the maximum number of processes that Exec and StartProcess run in one
+            sandbox.
         default_output_bytes: how much of each output stream is kept if the request does not set it.
-        max_output_bytes: the most of each output stream that can be kept.
-        kept_output_bytes: the most output that is kept of all processes of one sandbox.
-        max_port_bytes: the most bytes of the body of an answer to CallPort.
-        max_archive_bytes: the most bytes of an archive that is written, packed and unpacked.
+        max_output_bytes: the maximum that can be kept of each output stream.
+        kept_output_bytes: the maximum output that is kept of all processes of one sandbox.
+        max_port_bytes: the maximum bytes of the body of an answer to CallPort.
+        max_archive_bytes: the maximum bytes of an archive that is written, packed or unpacked.
         repeat_s: how long answers are kept for repeats.
     """
 
@@ -95,7 +96,7 @@ class SandboxConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
                 raise ValueError(f"default_resources.{name}: must be at most {limit}")
 
     def limits(self) -> sandbox_pb2.ServiceLimits:
-        """The limits, as the contract has them."""
+        """The limits, as the contract's message."""
         return sandbox_pb2.ServiceLimits(
             default_resources=self.default_resources.message(),
             max_resources=self.max_resources.message(),

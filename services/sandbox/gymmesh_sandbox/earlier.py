@@ -1,8 +1,8 @@
-"""What an earlier life of an instance left, and a folder for this one.
+"""What an earlier process of an instance left, and a folder for this process.
 
-An instance id is unique among the instances of a mesh, but several meshes in the processes of one
-machine may use the same. Each life therefore holds a lock: what is marked with an id whose lock is
-free was left by a process that is gone.
+An instance id is unique among the instances of a mesh, but several meshes on one machine may use
+the same id. So each process (a *life* of the instance) holds a lock. If the lock of a mark is free,
+everything with this mark was left by a process that is gone.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ _LIVES: Final = 1000
 
 
 class Life:
-    """One life of an instance, from `begin` until `end`, or the end of the process.
+    """One life of an instance, from `begin` until `end`, or until the process ends.
 
     Args:
-        instance_id: the instance's.
-        base: where the folders of all lives are; empty: below the system's temporary folder.
+        instance_id: the instance's id.
+        base: the folder of all lives; empty: below the system's temporary folder.
 
     Attributes:
-        mark: with what the backend marks what it makes; unique among what lives.
-        left: the marks of earlier lives that may have left something, this one's first.
+        mark: the mark of everything that the backend creates; unique among all running lives.
+        left: the marks of earlier lives that may have left something; this life's first.
         folder: for this life's files; removed at its end.
     """
 
@@ -70,14 +70,14 @@ class Life:
             ) from None
 
     def end(self) -> None:
-        """Removes its files; harmless when called twice."""
+        """Removes this life's files; may be called twice."""
         if self._lock >= 0:
             shutil.rmtree(self.folder, ignore_errors=True)
             os.close(self._lock)
             self._lock = -1
 
     def _places(self, name: str) -> Iterator[tuple[int, Path]]:
-        """Those that were used, and the next."""
+        """The places that were used, and the next one."""
         for number in range(_LIVES):
             file = self._base / f"{name}-{number}.lock"
             known = file.exists()
@@ -89,7 +89,7 @@ class Life:
 
 
 def _locked(file: Path) -> int:
-    """The file, opened and locked; negative: another process holds it."""
+    """The file, opened and locked; negative: another process holds the lock."""
     number = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)

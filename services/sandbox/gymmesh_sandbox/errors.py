@@ -9,8 +9,8 @@ from gymmesh_runtime.errors import MeshError
 def sandbox_not_found(
     sandbox_id: str, instance_id: str, cause: str = "", why: str = ""
 ) -> MeshError:
-    """SANDBOX_NOT_FOUND; `cause`, where it is known, in a word, and `why` in more."""
-    ended = f"The sandbox has ended: {why}." if why else "There is no such sandbox here."
+    """SANDBOX_NOT_FOUND; `cause`: one word, if the cause is known; `why`: the cause in a clause."""
+    ended = f"The sandbox has ended: {why}." if why else "This instance has no such sandbox."
     metadata = {"sandbox_id": sandbox_id, "instance_id": instance_id}
     return MeshError(
         errors_pb2.ERROR_REASON_SANDBOX_NOT_FOUND,
@@ -38,7 +38,9 @@ def lease_expired(sandbox_id: str) -> MeshError:
 
 
 def sandbox_lost(sandbox_id: str, cause: str, why: str = "") -> MeshError:
-    """SANDBOX_LOST, for calls that run while the sandbox ends; `why` in more words than `cause`."""
+    """SANDBOX_LOST, for calls that run while the sandbox ends; `why`: the cause in a longer
+    clause.
+    """
     return MeshError(
         errors_pb2.ERROR_REASON_SANDBOX_LOST,
         f"The sandbox ended during the call: {why or cause}.",
@@ -50,7 +52,7 @@ def sandbox_out_of_memory(sandbox_id: str, limit_bytes: int) -> MeshError:
     """SANDBOX_OUT_OF_MEMORY, for calls that run while the whole sandbox ends."""
     return MeshError(
         errors_pb2.ERROR_REASON_SANDBOX_OUT_OF_MEMORY,
-        f"The sandbox was ended at its limit of memory, {limit_bytes} bytes.",
+        f"The sandbox was ended at its memory limit, {limit_bytes} bytes.",
         metadata={"sandbox_id": sandbox_id, "limit_bytes": str(limit_bytes)},
     )
 
@@ -116,16 +118,16 @@ def file_denied(path: bytes, user: str) -> MeshError:
     shown = path.decode("utf-8", "replace")
     return MeshError(
         errors_pb2.ERROR_REASON_SANDBOX_FILE_DENIED,
-        f"The user {user!r} may not do this with {shown!r}. Act as another user, such as 'root'.",
+        f"The user {user!r} lacks the permission for {shown!r}. Set another user, such as 'root'.",
         metadata={"path": shown, "user": user},
     )
 
 
 def archive_too_large(limit: str, most: int) -> MeshError:
-    """FIELD_INVALID of a folder that is too large to be read as an archive."""
+    """FIELD_INVALID for a folder that is too large to be read as an archive."""
     return MeshError(
         errors_pb2.ERROR_REASON_FIELD_INVALID,
-        f"The archive would exceed {limit}, {most}. Name a smaller folder.",
+        f"The archive would exceed {limit} ({most}). Name a smaller folder.",
         metadata={"field": "path", "limit": limit, "limit_bytes": str(most)},
     )
 
@@ -134,7 +136,7 @@ def process_not_found(process_id: str) -> MeshError:
     """SANDBOX_PROCESS_NOT_FOUND."""
     return MeshError(
         errors_pb2.ERROR_REASON_SANDBOX_PROCESS_NOT_FOUND,
-        "There is no such process in the sandbox: it never existed, or its end is no longer kept.",
+        "The sandbox has no such process: it never existed, or its result is no longer stored.",
         metadata={"process_id": process_id},
     )
 

@@ -1,4 +1,6 @@
-"""The calls for files of a sandbox: paths are checked against the lease, pieces are sent."""
+"""The calls for a sandbox's files: paths are checked against the lease, and content is sent in
+pieces.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ async def read_files(
 ) -> AsyncGenerator[files_pb2.ReadFilesResponse, None]:
     """Reads plain files, one after another."""
     if len(request.paths) > _MOST_FILES:
-        raise field_invalid("paths", f"are {len(request.paths)}, more than {_MOST_FILES}")
+        raise field_invalid("paths", f"has {len(request.paths)} paths, more than {_MOST_FILES}")
     user = _user_of(sandbox, lease, request.user)
     for index, path in enumerate(request.paths):
         try:
@@ -76,7 +78,7 @@ async def write_files(
 async def list_files(
     sandbox: LiveSandbox, lease: Lease, request: files_pb2.ListFilesRequest
 ) -> files_pb2.ListFilesResponse:
-    """A page of what is in a folder."""
+    """A page of the content of a folder."""
     path = request.path or sandbox.running.workdir.encode() or b"/"
     check_path(path)
     user = _user_of(sandbox, lease, request.user)
@@ -118,7 +120,9 @@ async def read_archive(
 async def write_archive(
     sandbox: LiveSandbox, lease: Lease, request: files_pb2.WriteArchiveRequest, max_bytes: int
 ) -> int:
-    """Takes a piece of an archive, and unpacks it after the last; returns what arrived so far."""
+    """Adds a piece of an archive, and unpacks the archive after the last piece. Returns the
+    bytes that arrived so far.
+    """
     check_path(request.path)
     user = _user_of(sandbox, lease, request.user)
     path = request.path
@@ -135,7 +139,7 @@ async def write_archive(
 
 
 async def folder_of_scope(sandbox: LiveSandbox, lease: Lease, folder: str) -> bytes:
-    """The folder that a lease is to be narrowed to, all links followed; empty: none."""
+    """The folder to which a lease is restricted, with all links followed; empty: none."""
     if not folder:
         return b""
     path = folder.encode("utf-8", "surrogateescape")
@@ -145,12 +149,12 @@ async def folder_of_scope(sandbox: LiveSandbox, lease: Lease, folder: str) -> by
 
 
 def _user_of(sandbox: LiveSandbox, lease: Lease, asked: str) -> str:
-    """With whose rights a call acts."""
+    """The user whose rights apply to a call."""
     return asked or lease.scope.user or sandbox.running.user
 
 
 async def _followed(sandbox: LiveSandbox, lease: Lease, path: bytes, user: str) -> bytes:
-    """The path with all links followed, in the folder of the lease."""
+    """The path with all links followed, which must be in the lease's folder."""
     with sandbox.call():
         real = await sandbox.running.resolve(path, user)
     sandbox.leases.check_path(lease, real)
@@ -158,7 +162,7 @@ async def _followed(sandbox: LiveSandbox, lease: Lease, path: bytes, user: str) 
 
 
 async def _place_of(sandbox: LiveSandbox, lease: Lease, path: bytes, user: str) -> bytes:
-    """Where a file is written: links above it are followed, it itself is not."""
+    """Where a file is written: links above the file are followed, the file itself is not."""
     above, _, name = path.rstrip(b"/").rpartition(b"/")
     if name in (b"", b".", b".."):
         raise path_invalid(path, "names a folder")
@@ -177,7 +181,7 @@ def _format(asked: files_pb2.ArchiveFormat.ValueType) -> files_pb2.ArchiveFormat
     if asked == files_pb2.ARCHIVE_FORMAT_UNSPECIFIED:
         return files_pb2.ARCHIVE_FORMAT_TAR
     if asked not in (files_pb2.ARCHIVE_FORMAT_TAR, files_pb2.ARCHIVE_FORMAT_TAR_GZIP):
-        raise field_invalid("format", f"is {asked}, which this service does not know")
+        raise field_invalid("format", f"is {asked}; this service supports tar, plain or with gzip")
     return asked
 
 

@@ -1,7 +1,7 @@
-"""The leases of one sandbox: what each allows, and until when. Pure: callers pass the time.
+"""The leases of one sandbox: what each permits, and until when. Pure: callers pass the time.
 
-Invariants, for any history of calls: a lease allows no more than the lease that it was derived
-from, and does not outlive it; a revoked lease, and all leases derived from it, allow nothing.
+Invariants, for any history of calls: a lease permits no more than the lease from which it was
+derived, and does not outlive it. A revoked lease, and all leases derived from it, permit nothing.
 
 Only the SHA-256 of a lease is stored.
 """
@@ -34,12 +34,13 @@ class Right(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What a lease is narrowed to.
+    """The restrictions of a lease.
 
     Attributes:
-        read_only: it reads files, and nothing else.
-        folder: the absolute path, without links, of the folder that it is for; empty: all.
-        user: whom its programs run as and its files belong to; empty: anybody.
+        read_only: the lease permits only reading files.
+        folder: the absolute path, without links, of the only folder that the lease permits; empty:
+            all.
+        user: the only user as which programs run and files are used; empty: any user.
     """
 
     read_only: bool = False
@@ -60,7 +61,7 @@ class Scope:
         return path == folder or path.startswith(folder + b"/")
 
     def narrowed(self, asked: Scope) -> Scope | None:
-        """This scope and `asked` together; None where `asked` names more than this one allows."""
+        """This scope and `asked` together; None if `asked` permits more than this scope."""
         if self.folder and asked.folder and not self.contains(asked.folder):
             return None
         if self.user and asked.user not in ("", self.user):
@@ -72,22 +73,22 @@ class Scope:
         )
 
     def message(self) -> sandbox_pb2.LeaseScope:
-        """As the contract has it."""
+        """The contract's message."""
         folder = self.folder.decode("utf-8", "replace")
         return sandbox_pb2.LeaseScope(read_only=self.read_only, folder=folder, user=self.user)
 
 
 @dataclass(slots=True, eq=False)
 class Lease:
-    """A lease that was given. Moments are the clock's seconds.
+    """A lease that was issued. Times are the clock's seconds.
 
     Attributes:
-        own: whether it may do everything.
-        scope: what it is narrowed to.
-        ttl_s: how long it was first given for.
+        own: whether the lease permits everything.
+        scope: the restrictions of the lease.
+        ttl_s: how long it was first issued for.
         expires: when it ends.
-        parent: the lease that it was made of.
-        children: the leases made of it, by their digests.
+        parent: the lease from which it was derived.
+        children: the leases derived from it, by their digests.
     """
 
     digest: bytes
@@ -104,10 +105,10 @@ class Leases:
 
     Args:
         sandbox_id: for the errors.
-        max_ttl_s: the longest that a lease may last from when it is given or renewed.
-        ends: the moment at which the sandbox's life is over; infinity: never.
-        now: the moment.
-        ttl_s: how long the own lease is to last.
+        max_ttl_s: the maximum time that a lease lasts after it was issued or renewed.
+        ends: when the sandbox's lifetime is over; infinity: never.
+        now: the current time.
+        ttl_s: how long the own lease lasts.
     """
 
     def __init__(
@@ -121,50 +122,57 @@ class Leases:
         self.own_secret, self.own = self._add(True, Scope(), ttl_s, None, now)
 
     def lend(self, parent: Lease, scope: Scope, ttl_s: float, now: float) -> tuple[bytes, Lease]:
-        """Makes an operate lease of a lease that was checked; returns its secret, too.
+        """Derives an operate lease from a checked lease; also returns its secret.
 
         Args:
-            ttl_s: how long it is to last, at most as long as `parent`; 0: as long as that one.
+            ttl_s: how long the lease lasts, at most as long as `parent`; 0: as long as `parent`.
 
-        Raises SANDBOX_LEASE_INVALID for a scope that is wider, and SANDBOX_LIMIT.
+        Raises SANDBOX_LEASE_INVALID for a wider scope, and SANDBOX_LIMIT.
         """
         narrowed = parent.scope.narrowed(scope)
         if narrowed is None:
-            raise lease_invalid(self._sandbox_id, "that was requested allows more than this one")
+            raise lease_invalid(
+                self._sandbox_id,
+                "that was requested permits more than the lease that it would be derived from",
+            )
         if len(self._by_digest) >= MOST_LEASES:
             raise sandbox_limit(f"The sandbox already has {MOST_LEASES} leases.", MOST_LEASES)
         return self._add(False, narrowed, ttl_s or parent.expires - now, parent, now)
 
     def check(self, secret: bytes, right: Right, now: float, *, user: str = "") -> Lease:
-        """The lease of a secret, if it has a right now.
+        """The lease of a secret, if the lease has the right now.
 
         Args:
-            user: whom a program is to run as, or a file is to belong to; empty: not named.
+            user: the user that the call names; empty: none.
 
         Raises SANDBOX_LEASE_INVALID and SANDBOX_LEASE_EXPIRED.
         """
         lease = self._by_digest.get(_digest(secret))
         if lease is None:
-            raise lease_invalid(self._sandbox_id, "is not one of this sandbox, or was revoked")
+            raise lease_invalid(self._sandbox_id, "does not belong to this sandbox, or was revoked")
         if lease.expires <= now:
             raise lease_expired(self._sandbox_id)
         if not lease.own and not lease.scope.allows(right):
-            raise lease_invalid(self._sandbox_id, f"does not allow {right.value}")
+            raise lease_invalid(self._sandbox_id, f"does not permit {right.value}")
         if user and lease.scope.user and user != lease.scope.user:
             raise lease_invalid(self._sandbox_id, f"is only for the user {lease.scope.user!r}")
         return lease
 
     def check_path(self, lease: Lease, path: bytes) -> None:
-        """Raises SANDBOX_LEASE_INVALID for a path, all links followed, outside its folder."""
+        """Raises SANDBOX_LEASE_INVALID for a path, with all links followed, outside the lease's
+        folder.
+        """
         if lease.scope.folder and not lease.scope.contains(path):
-            raise lease_invalid(self._sandbox_id, "is for another folder")
+            raise lease_invalid(self._sandbox_id, "does not permit paths outside its folder")
 
     def renew(self, lease: Lease, ttl_s: float, now: float) -> None:
-        """Lets a lease that was checked last `ttl_s` from now; 0: as long as it was first given."""
+        """Extends a checked lease by `ttl_s` from now; 0: by the time for which it was first
+        issued.
+        """
         lease.expires = max(lease.expires, self._until(ttl_s or lease.ttl_s, lease.parent, now))
 
     def revoke(self, secret: bytes) -> bool:
-        """Ends a lease and those made of it; harmless when it is not there.
+        """Ends a lease and all leases derived from it; does nothing if there is none.
 
         Returns whether it was the own lease, with which the sandbox ends.
         """

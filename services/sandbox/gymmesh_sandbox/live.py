@@ -1,4 +1,4 @@
-"""One sandbox that runs: its leases, processes and repeats, and the calls that use it."""
+"""One running sandbox: its leases, processes and repeats, and the calls that use it."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _SERVICE: Final = "gymmesh.sandbox.v1.SandboxService"
 
 
 class LiveSandbox:
-    """A sandbox that runs.
+    """A running sandbox.
 
     Args:
-        plan: what was asked for.
-        running: the backend's.
+        plan: what was requested.
+        running: the backend's sandbox.
         service: the name of the sandbox service.
-        owner: the identity of the caller that created it.
-        config: the service's.
-        timers: of the service.
-        folder: where archives are kept while they arrive.
-        on_stuck: called when a process does not end though it was killed.
+        owner: the identity of the caller that created the sandbox.
+        config: the service's configuration.
+        timers: the service's timers.
+        folder: where archives are stored while they arrive.
+        on_stuck: called if a process does not end after it was killed.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class LiveSandbox:
 
     @property
     def ref(self) -> grant_pb2.SandboxRef:
-        """Names it."""
+        """The reference that names the sandbox."""
         return grant_pb2.SandboxRef(
             sandbox_id=self.id,
             service=self._service,
@@ -102,7 +102,7 @@ class LiveSandbox:
 
     @property
     def info(self) -> sandbox_pb2.SandboxInfo:
-        """How people see it."""
+        """The sandbox's description for people."""
         endless = self.ends == float("inf")
         return sandbox_pb2.SandboxInfo(
             sandbox=self.ref,
@@ -120,13 +120,13 @@ class LiveSandbox:
         )
 
     def note_use(self, lease: Lease) -> None:
-        """A call was made with a lease."""
+        """A call with a lease was made."""
         if not lease.own:
             self._used_ns = self._clock.unix_ns()
 
     @contextmanager
     def in_use(self, lease: Lease) -> Generator[None]:
-        """A stream that runs with a lease."""
+        """A stream with a lease is running."""
         self._uses += not lease.own
         try:
             yield
@@ -135,7 +135,7 @@ class LiveSandbox:
             self.note_use(lease)
 
     def grant(self, secret: bytes, lease: Lease, role: str = "") -> grant_pb2.SandboxGrant:
-        """What can be handed on."""
+        """The grant that can be passed on."""
         return grant_pb2.SandboxGrant(
             sandbox=self.ref,
             lease=secret,
@@ -145,14 +145,16 @@ class LiveSandbox:
         )
 
     def call(self) -> _RunningCall:
-        """A context manager for a wait of a call for the backend.
+        """A context manager for a call's wait for the backend.
 
-        Raises SANDBOX_LOST out of it when the sandbox ends meanwhile.
+        Raises SANDBOX_LOST from the block if the sandbox ends meanwhile.
         """
         return _RunningCall(self)
 
     async def each(self, items: AsyncIterator[T]) -> AsyncGenerator[T, None]:
-        """What a backend's iterator yields. Raises SANDBOX_LOST when the sandbox ends meanwhile."""
+        """The results of a backend's iterator. Raises SANDBOX_LOST if the sandbox ends
+        meanwhile.
+        """
         try:
             while True:
                 with self.call():
@@ -186,7 +188,7 @@ class LiveSandbox:
         )
 
     def lose(self, error: MeshError) -> None:
-        """It ended: calls that use it end with the error."""
+        """The sandbox ended: calls that use it end with the error."""
         if self._lost is None:
             self._lost = error
             self.processes.lose(error)
@@ -194,14 +196,14 @@ class LiveSandbox:
                 call.cancel()
 
     async def let_go(self) -> None:
-        """Ends what is kept for it, after `lose`."""
+        """Ends what is kept for the sandbox, after `lose`."""
         assert self._lost is not None
         await self.processes.give_up(self._lost)
         await self.archives.close()
 
 
 class _RunningCall:
-    """See LiveSandbox.call. A class, as every call makes one."""
+    """See LiveSandbox.call. It is a class because every call creates one."""
 
     __slots__ = ("_before", "_cancelled", "_sandbox", "_task")
 

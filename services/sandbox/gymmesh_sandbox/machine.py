@@ -1,4 +1,6 @@
-"""How much of the machine is free: memory, as the kernel and the cgroup have it, and load."""
+"""How much of the machine is free: memory, as the kernel and the control group report it, and
+load.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ _CGROUPS: Final = (
 
 
 def pressure() -> Pressure:
-    """How much is free now. What the system does not say counts as free."""
+    """How much is free now. If the system does not report a value, it counts as free."""
     return Pressure(min(_free_memory(), _free_in_cgroup()), _load())
 
 

@@ -17,7 +17,7 @@ SANDBOXES_WAITING: Final = gauge(
 )
 SANDBOXES_CREATED: Final = counter(
     "gymmesh_sandboxes_created_total",
-    "Sandboxes asked for, by service and outcome: ready, or the reason of the error.",
+    "Requested sandboxes, by service and outcome: ready, or the reason of the error.",
     "service outcome",
 )
 SANDBOXES_ENDED: Final = counter(
@@ -28,13 +28,13 @@ SANDBOXES_ENDED: Final = counter(
 )
 SANDBOXES_LEFT: Final = counter(
     "gymmesh_sandboxes_left_total",
-    "Sandboxes that were left over, by service and cause: earlier, ended at the start of an"
-    " instance that was killed before; stuck, which could not be ended.",
+    "Leftover sandboxes, by service and cause: earlier (left by a killed instance, and ended when"
+    " the instance started again), stuck (could not be ended).",
     "service cause",
 )
 SANDBOXES_START_SECONDS: Final = histogram(
     "gymmesh_sandboxes_start_seconds",
-    "Time from a place for a sandbox until it was ready, in seconds, by service.",
+    "Time from when a sandbox got its place until it was ready, in seconds, by service.",
     "service",
 )
 SANDBOXES_EXEC_SECONDS: Final = histogram(

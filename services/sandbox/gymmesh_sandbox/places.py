@@ -1,4 +1,4 @@
-"""Waits for places: the edge of `admission`."""
+"""Waits for places, by the decisions of `admission`."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Places:
     """The places of one service.
 
     Args:
-        admission: who gets one.
-        service: its name, for the metrics.
-        pressure: says how much of the machine is free; None: the width does not change.
+        admission: decides which call gets a place.
+        service: the service's name, for the metrics.
+        pressure: returns how much of the machine is free; None: the width does not change.
     """
 
     def __init__(
@@ -44,17 +44,17 @@ class Places:
 
     @property
     def now(self) -> int:
-        """How many there are now."""
+        """How many places exist now."""
         return self._admission.width.now
 
     @property
     def taken(self) -> int:
-        """How many are taken."""
+        """How many places are taken."""
         return self._admission.taken
 
     @property
     def waiting(self) -> int:
-        """Calls that wait."""
+        """How many calls wait."""
         return self._admission.waiting
 
     async def take(self, places: int, wait_s: float) -> None:
@@ -83,19 +83,19 @@ class Places:
             self._note()
 
     def release(self, places: int = 1) -> None:
-        """Gives places back."""
+        """Frees places."""
         self._admission.release(places)
         self._admit()
 
     def refuse(self, error: MeshError) -> None:
-        """Refuses all that wait and all that come."""
+        """Rejects all waiting calls and all later calls."""
         self._refusal = error
         for waiter in self._waiters.values():
             if not waiter.done():
                 waiter.set_exception(error)
 
     async def follow(self) -> None:
-        """Lets the width follow the machine, until cancelled."""
+        """Adapts the width to the machine, until cancelled."""
         while self._pressure is not None:
             self._admission.width.update(self._pressure(), self._admission.taken)
             self._admit()

@@ -1,4 +1,4 @@
-"""Where the connections of a sandbox's relay go: an instance of a service of the mesh."""
+"""The targets of a relay's connections: instances of a service of the mesh."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from gymmesh_runtime.peers import PeerDirectory
 
 
 def relay_target(directory: PeerDirectory, relay: sandbox_pb2.Relay) -> Callable[[], str]:
-    """Returns a function that says where the next connection goes, HOST:PORT.
+    """Returns a function that returns the target of the next connection, HOST:PORT.
 
-    It raises SERVICE_NOT_FOUND while there is no such instance, or it has no such address.
+    The function raises SERVICE_NOT_FOUND while there is no such instance, or while the instance has
+    no such address.
     """
 
     def address() -> str:
@@ -26,7 +27,7 @@ def relay_target(directory: PeerDirectory, relay: sandbox_pb2.Relay) -> Callable
         if not found:
             raise MeshError(
                 errors_pb2.ERROR_REASON_SERVICE_NOT_FOUND,
-                f"The relay finds no address of {relay.service} '{relay.name}'.",
+                f"The relay finds no address for {relay.service} '{relay.name}'.",
                 metadata={"service": relay.service, "name": relay.name},
             )
         return found

@@ -1,4 +1,4 @@
-"""Calls that act once: a repeat with the same request id gets the first one's answer."""
+"""Calls that act once: a repeat with the same request id gets the answer of the first call."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class _KeptAnswer(Generic[T]):
 
 
 class _RepeatedCall(Generic[T]):
-    """A call that runs, and how many wait for it."""
+    """A running call, and how many callers wait for it."""
 
     __slots__ = ("callers", "digest", "may_end", "task")
 
@@ -54,12 +54,13 @@ class _RepeatedCall(Generic[T]):
 class CallRepeats(Generic[T]):
     """The calls of one method, by request id.
 
-    Each runs in a task of its own: a caller that goes away does not end it, unless it has done
-    nothing so far.
+    Each call runs in a task of its own. If a caller disconnects, the call continues, unless it has
+    done nothing so far.
 
     Args:
-        where: the full name of the method, for what nobody foresaw.
-        keeps_errors: whether a repeat of a call that failed fails alike; False: it runs anew.
+        where: the full name of the method, for unexpected errors.
+        keeps_errors: whether a repeat of a failed call gets the same error; False: the repeat runs
+            again.
         kept: how many answers are kept; None: all, until `forget`.
     """
 
@@ -83,10 +84,10 @@ class CallRepeats(Generic[T]):
         """The answer to a request. Calls `act` unless the request is a repeat.
 
         Args:
-            key: the request id, with a prefix if ids are not unique alone.
+            key: the request id, with a prefix if ids alone are not unique.
             digest: the digest of the fields that are equal in repeats, see `digest_of`.
-            act: makes the answer.
-            may_end: whether `act` has done nothing so far, and ends with its last caller.
+            act: produces the answer.
+            may_end: whether `act` has done nothing so far, so that it ends with its last caller.
 
         Raises REQUEST_ID_REUSED, SESSION_STATE for an answer that is no longer stored, and the
         errors of `act`.
@@ -100,7 +101,7 @@ class CallRepeats(Generic[T]):
         if _id(key) in self._forgotten:
             raise MeshError(
                 errors_pb2.ERROR_REASON_SESSION_STATE,
-                "The request was already answered, and its answer is no longer kept.",
+                "The request was already answered, and the service no longer stores the answer.",
                 metadata={"state": "answered"},
             )
         if (running := self._running.get(key)) is not None:
@@ -126,13 +127,15 @@ class CallRepeats(Generic[T]):
             del running  # its error's traceback holds this frame
 
     def forget(self, key: str, *, wholly: bool = False) -> None:
-        """No longer keeps an answer. `wholly`: nor the id, with which a call may come again."""
+        """Stops keeping an answer. `wholly`: also forgets the id, so that a call may use it
+        again.
+        """
         if self._answered.pop(key, None) is not None and not wholly:
             self._forgotten.add(_id(key))
 
     @property
     def running(self) -> Iterable[asyncio.Task[T]]:
-        """The calls that run."""
+        """The running calls."""
         return [call.task for call in self._running.values()]
 
     def _ended(self, key: str, call: _RepeatedCall[T], task: asyncio.Task[T]) -> None:
@@ -154,7 +157,7 @@ class CallRepeats(Generic[T]):
 
 
 def digest_of(request: RepeatedRequest, *, without: str = "lease") -> int:
-    """A hash of a request: the same for a repeat, also with another lease of the sandbox."""
+    """A hash of a request: a repeat has the same hash, even with another lease of the sandbox."""
     copy: Any = type(request)()
     copy.CopyFrom(request)
     if without:
@@ -171,6 +174,6 @@ def _compare(key: str, digest: int, known: int) -> None:
     if digest != known:
         raise MeshError(
             errors_pb2.ERROR_REASON_REQUEST_ID_REUSED,
-            "The request_id was already used for a different request. Give each request its own.",
+            "The request_id was already used for a different request. Use a new request_id.",
             metadata={"request_id": key.rpartition("\0")[2]},
         )

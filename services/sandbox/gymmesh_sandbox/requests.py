@@ -1,4 +1,4 @@
-"""What a request asks for, checked and with all defaults filled in. Pure."""
+"""The content of a request, checked and with all defaults filled in. Pure."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _PROCESS_LIMITS: Final = ("cpu_s", "file_bytes", "address_space_bytes", "open_fi
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What an instance can give.
+    """What an instance offers.
 
     Attributes:
-        backend: its name.
-        default_image: empty: a request has to name one.
+        backend: the backend's name.
+        default_image: empty: a request must name one.
     """
 
     backend: str
@@ -44,14 +44,14 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class SandboxPlan:
-    """A sandbox that is asked for: what the backend starts, and what the service does with it.
+    """A requested sandbox: what the backend starts, and what the service does with it.
 
     Attributes:
         spec: for the backend.
-        request: as it came.
-        ttl_s: how long its own lease lasts.
-        start_timeout_s: how long it may take to be ready.
-        process_limits: of the process that is started with it.
+        request: the request, unchanged.
+        ttl_s: how long the own lease lasts.
+        start_timeout_s: the maximum time until the sandbox is ready.
+        process_limits: the limits of the process that is started with the sandbox.
     """
 
     spec: SandboxSpec
@@ -61,7 +61,7 @@ class SandboxPlan:
     process_limits: ProcessLimits | None
 
     def of_snapshot(self, sandbox_id: str, snapshot: str, ttl_s: int) -> SandboxPlan:
-        """The plan of a fork: the same, from a snapshot, which has the files already."""
+        """The plan of a fork: the same, from a snapshot, which already has the files."""
         request = sandbox_pb2.CreateSandboxRequest()
         request.CopyFrom(self.request)
         request.ClearField("files")
@@ -74,7 +74,7 @@ class SandboxPlan:
 def plan_of(
     request: sandbox_pb2.CreateSandboxRequest, sandbox_id: str, instance_id: str, offer: Offer
 ) -> SandboxPlan:
-    """What a request asks for.
+    """The plan of a request.
 
     Raises FIELD_INVALID, REQUIRED_FIELD_MISSING, SANDBOX_OPTION_UNSUPPORTED and
     SANDBOX_PATH_INVALID.
@@ -115,7 +115,7 @@ def plan_of(
 
 
 def resources_of(asked: sandbox_pb2.Resources, offer: Offer) -> sandbox_pb2.Resources:
-    """What a sandbox gets. Raises FIELD_INVALID and SANDBOX_OPTION_UNSUPPORTED."""
+    """The resources of a sandbox. Raises FIELD_INVALID and SANDBOX_OPTION_UNSUPPORTED."""
     can = offer.capabilities
     supported = {
         "cpu_millis": can.cpu,
@@ -147,7 +147,7 @@ def process_limits_of(
     if command is None:
         raise field_missing(f"{field}.argv", _SERVICE)
     if command == "argv" and any(b"\0" in word for word in process.argv.words):
-        raise field_invalid(f"{field}.argv.words", "have a zero byte")
+        raise field_invalid(f"{field}.argv.words", "contains a zero byte")
     if command == "argv" and not process.argv.words[0]:
         raise field_invalid(f"{field}.argv.words[0]", "is empty; name the program")
     for name in ("shell", "cwd", "user"):
@@ -169,7 +169,9 @@ def process_limits_of(
 
 
 def check_user(user: str, usual: str, offer: Offer, field: str) -> None:
-    """Raises SANDBOX_OPTION_UNSUPPORTED for another user than the sandbox's, where it has one."""
+    """Raises SANDBOX_OPTION_UNSUPPORTED for a user other than the sandbox's, if sandboxes have
+    only one.
+    """
     if user and user != usual and not offer.capabilities.users:
         raise option_unsupported(field, offer.backend)
 
@@ -179,30 +181,30 @@ def check_path(path: bytes) -> None:
     if not path:
         raise path_invalid(path, "is empty")
     if b"\0" in path:
-        raise path_invalid(path, "has a zero byte")
+        raise path_invalid(path, "contains a zero byte")
 
 
 def check_signal(number: int) -> None:
-    """Raises FIELD_INVALID for what is not the number of a signal of Linux."""
+    """Raises FIELD_INVALID for a number that is not a signal of Linux."""
     if not 1 <= number <= _LARGEST_SIGNAL:
         raise field_invalid("signal", f"is {number}; signals are 1 to {_LARGEST_SIGNAL}")
 
 
 def check_call(request: sandbox_pb2.CallPortRequest) -> None:
-    """Raises FIELD_INVALID for what is not a request of HTTP."""
+    """Raises FIELD_INVALID for an invalid HTTP request."""
     if not 1 <= request.port <= _LARGEST_PORT:
         raise field_invalid("port", f"is {request.port}; ports are 1 to {_LARGEST_PORT}")
     if request.path and not request.path.startswith("/"):
         raise field_invalid("path", "must begin with a slash")
     if not (request.path.isprintable() and request.path.isascii() and " " not in request.path):
-        raise field_invalid("path", "has characters that a path of HTTP cannot have")
+        raise field_invalid("path", "has characters that an HTTP path can't have")
     if request.method and not (request.method.isascii() and request.method.isalpha()):
-        raise field_invalid("method", "is not a method of HTTP")
+        raise field_invalid("method", "is not an HTTP method")
     for header in request.headers:
         if not header.name.isascii() or not header.name.isprintable() or " " in header.name:
-            raise field_invalid("headers", "have a name that is not one of HTTP")
+            raise field_invalid("headers", "has a name that HTTP headers can't have")
         if any(byte in b"\r\n\0" for byte in header.value):
-            raise field_invalid("headers", f"have a line break in the value of {header.name}")
+            raise field_invalid("headers", f"has a line break in the value of {header.name}")
 
 
 def network_kind(network: sandbox_pb2.Network) -> sandbox_pb2.NetworkKind.ValueType:
@@ -226,10 +228,10 @@ def _network_of(asked: sandbox_pb2.Network, offer: Offer) -> sandbox_pb2.Network
         for host in asked.hosts.hosts:
             check_name("network.hosts.name", host.name)
             if not host_pattern(host.name):
-                problem = f"is {host.name!r}; name a host, an address, or all names below by `*.`"
+                problem = f"is {host.name!r}; write a host's name, an address, or *.NAME"
                 raise field_invalid("network.hosts.name", problem)
             if not all(1 <= port <= _LARGEST_PORT for port in host.ports):
-                raise field_invalid("network.hosts.ports", f"are 1 to {_LARGEST_PORT}")
+                raise field_invalid("network.hosts.ports", f"must be 1 to {_LARGEST_PORT}")
     return found
 
 
@@ -253,7 +255,7 @@ def _check_texts(request: sandbox_pb2.CreateSandboxRequest) -> None:
         _check_text(name, getattr(request, name))
     _check_env("env", request.env)
     if len(request.labels) > _MOST_LABELS:
-        raise field_invalid("labels", f"are {len(request.labels)}, more than {_MOST_LABELS}")
+        raise field_invalid("labels", f"has {len(request.labels)} labels, more than {_MOST_LABELS}")
     for name, value in request.labels.items():
         check_name("labels", name)
         check_name(f"labels[{name}]", value)
@@ -267,9 +269,9 @@ def _check_env(field: str, env: Mapping[str, str]) -> None:
 
 def _check_text(field: str, text: str) -> None:
     if "\0" in text:
-        raise field_invalid(field, "has a zero byte")
+        raise field_invalid(field, "contains a zero byte")
 
 
 def _check_at_most(field: str, amount: int, most: int) -> None:
     if most and amount > most:
-        raise field_invalid(field, f"is {amount}, more than the {most} that this service allows")
+        raise field_invalid(field, f"is {amount}, but this service allows at most {most}")

@@ -1,8 +1,8 @@
-"""The sandboxes of one instance: how they come to be, how they end, and why.
+"""The sandboxes of one instance: how they are created, how they end, and why.
 
-Invariants: a sandbox that is in the table has a place; it ends when it is asked to, when its own
-lease or its life runs out, when its backend loses it, and when the service closes. Its place is
-free once nothing of it is left.
+Invariants: every sandbox in the table has a place. A sandbox ends if its owner or an operator ends
+it, if its own lease or its lifetime expires, if its backend loses it, and if the service closes.
+Its place is free when nothing of it is left.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ class Sandboxes:
     """The sandboxes of one instance.
 
     Args:
-        name: of the service.
-        instance_id: of the instance, as callers know it.
-        mark: with what the backend marks what it makes.
-        offer: what the instance can give.
+        name: the service's name.
+        instance_id: the instance's id, as callers know it.
+        mark: the mark of everything that the backend creates.
+        offer: what the instance offers.
         folder: for archives while they arrive.
-        relay_to: returns where a relay's connections go; see SandboxSpec.relay.
+        relay_to: returns the target of a relay's connections; see SandboxSpec.relay.
     """
 
     def __init__(
@@ -117,11 +117,11 @@ class Sandboxes:
 
     @property
     def running(self) -> int:
-        """How many there are."""
+        """How many sandboxes run."""
         return len(self._by_id)
 
     def get(self, sandbox_id: str) -> LiveSandbox:
-        """A sandbox that runs. Raises SANDBOX_NOT_FOUND."""
+        """A running sandbox. Raises SANDBOX_NOT_FOUND."""
         found = self._by_id.get(sandbox_id)
         if found is None:
             cause, why = self._ended.get(sandbox_id, ("", ""))
@@ -129,17 +129,17 @@ class Sandboxes:
         return found
 
     def find(self, sandbox_id: str) -> LiveSandbox | None:
-        """A sandbox that runs; None: there is none of that id."""
+        """A running sandbox; None: there is none with this id."""
         return self._by_id.get(sandbox_id)
 
     def all(self) -> Sequence[LiveSandbox]:
-        """Those that run, by id."""
+        """All running sandboxes, sorted by id."""
         return [self._by_id[key] for key in sorted(self._by_id)]
 
     async def create(
         self, request: sandbox_pb2.CreateSandboxRequest, context: CallContext
     ) -> sandbox_pb2.CreateSandboxResponse:
-        """Makes a sandbox, unless the request is a repeat."""
+        """Creates a sandbox, unless the request is a repeat."""
         key = owned(context.identity, request.request_id)
         places = PlacesTaken()
 
@@ -159,10 +159,12 @@ class Sandboxes:
         snapshot: str,
         context: CallContext,
     ) -> sandbox_pb2.ForkSandboxResponse:
-        """Makes sandboxes from a snapshot of one: all, or none."""
+        """Creates sandboxes from a snapshot of one sandbox: all of them, or none."""
         count, most = request.count or 1, self._config.places
         if count > most:
-            raise sandbox_limit(f"This instance has {most} places, not {count}.", most)
+            raise sandbox_limit(
+                f"The forks need {count} places, but this instance has {most}.", most
+            )
         plans = [
             source.plan.of_snapshot(self._new_id(), snapshot, request.ttl_s) for _ in range(count)
         ]
@@ -170,11 +172,11 @@ class Sandboxes:
         return sandbox_pb2.ForkSandboxResponse(sandboxes=[self._answer(live) for live in made])
 
     def end(self, live: LiveSandbox, cause: str, error: MeshError | None = None) -> None:
-        """Ends a sandbox; `wait_ended` returns once nothing of it is left.
+        """Ends a sandbox; `wait_ended` returns when nothing of it is left.
 
         Args:
             cause: for the metrics.
-            error: of the calls that use it now; None: SANDBOX_LOST.
+            error: the error of the calls that use the sandbox now; None: SANDBOX_LOST.
         """
         if self._by_id.pop(live.id, None) is None:
             return
@@ -191,7 +193,7 @@ class Sandboxes:
         self._ending[live.id] = asyncio.get_running_loop().create_task(work)
 
     async def wait_ended(self, sandbox_id: str) -> None:
-        """Returns once nothing is left of a sandbox that ends; at once for any other."""
+        """Returns when nothing is left of an ending sandbox; at once for any other sandbox."""
         task = self._ending.get(sandbox_id)
         if task is not None:
             await asyncio.wait((task,))
@@ -202,13 +204,13 @@ class Sandboxes:
         self.places.refuse(draining(self.name))
 
     async def until_empty(self) -> None:
-        """Returns once there is no sandbox, and none that starts."""
+        """Returns when no sandbox runs and none is being started."""
         while self._by_id or self.places.taken:
             self._empty.clear()
             await self._empty.wait()
 
     async def close(self) -> None:
-        """Ends all."""
+        """Ends all sandboxes."""
         self.start_no_more()
         await cancel_and_wait(*self._creates.running)
         for live in list(self._by_id.values()):
@@ -235,7 +237,7 @@ class Sandboxes:
         context: CallContext,
         places: PlacesTaken,
     ) -> Sequence[LiveSandbox]:
-        """Starts sandboxes side by side: all, or none."""
+        """Starts sandboxes concurrently: all of them, or none."""
         try:
             if self._closed:
                 raise draining(self.name)
@@ -268,7 +270,7 @@ class Sandboxes:
             await asyncio.gather(*(self._start_process(live) for live in made))
             for live in made:
                 if live.id not in self._by_id:
-                    raise sandbox_lost(live.id, "it ended as it started")
+                    raise sandbox_lost(live.id, "it ended while it was being started")
         except BaseException:
             for live in made:
                 self.end(live, "not_started")
@@ -277,7 +279,7 @@ class Sandboxes:
         return made
 
     async def _start(self, plan: SandboxPlan) -> RunningSandbox:
-        """Has the backend start a sandbox with its files, in its time."""
+        """Lets the backend start a sandbox with its files, within its time limit."""
         began = self._timers.clock.now()
         spec = self._with_relay(plan.spec)
         running: RunningSandbox | None = None
@@ -322,7 +324,7 @@ class Sandboxes:
         return live
 
     def _check_lease(self, live: LiveSandbox) -> None:
-        """The own lease was to end now, unless it was renewed."""
+        """The own lease has expired, unless it was renewed."""
         if live.id not in self._by_id:
             return
         expires, now = live.leases.own.expires, self._timers.clock.now()
@@ -392,11 +394,11 @@ class Sandboxes:
 
 
 def _why_ended(live: LiveSandbox, cause: str, error: MeshError | None) -> str:
-    """A clause for people."""
+    """The cause as a clause for people."""
     if cause == "life":
         return f"its lifetime of {live.plan.spec.resources.life_s} s (resources.life_s) is over"
     if cause == "expired":
-        return f"its own lease, of {live.plan.ttl_s:g} s (ttl_s), was not renewed in time"
+        return f"its own lease was not renewed within {live.plan.ttl_s:g} s (ttl_s)"
     if error is not None:
         return error.metadata.get("cause", error.reason_name)
     return _WHY_ENDED.get(cause, cause)

@@ -35,13 +35,13 @@ class SandboxService(Service):
     """One sandbox service of the mesh.
 
     Args:
-        config: its configuration.
+        config: the service's configuration.
         name: its name in the mesh.
         instance_id: this instance's id.
-        backend: one that the caller made; None: as the configuration says.
-        clock: where it reads the time.
+        backend: a backend that the caller created; None: the configuration's.
+        clock: provides the time.
 
-    Raises ConfigError for a backend that is not there, or does not accept its options.
+    Raises ConfigError for a backend that does not exist, or that rejects its options.
     """
 
     kind = SANDBOX_SERVICE
@@ -71,16 +71,16 @@ class SandboxService(Service):
 
     @property
     def meta(self) -> Mapping[str, str]:
-        """For the registry: the most sandboxes that it runs, as `capacity`, and its backend."""
+        """For the registry: the maximum number of sandboxes, as `capacity`, and the backend."""
         return {"capacity": str(self._config.places), "backend": self._backend.name}
 
     def servicers(self) -> Mapping[str, object]:
-        """SandboxService, once it is open."""
+        """The SandboxService servicer, once the service is open."""
         assert self._servicer is not None
         return {SANDBOX_SERVICE: self._servicer}
 
     async def open(self, directory: PeerDirectory) -> None:
-        """Opens the backend and ends what an earlier life of this instance left.
+        """Opens the backend and ends what an earlier process of this instance left.
 
         Raises ConfigError.
         """
@@ -118,12 +118,12 @@ class SandboxService(Service):
         self._tasks = [loop.create_task(self._timers.run()), loop.create_task(places.follow())]
 
     def drain(self, seconds: float) -> None:
-        """Starts no further sandbox; those that are there can be used until the end."""
+        """Starts no further sandbox; existing sandboxes can be used until the end."""
         if self._sandboxes is not None:
             self._sandboxes.start_no_more()
 
     async def let_go(self) -> None:
-        """Refuses new sandboxes, and returns once there is none."""
+        """Rejects new sandboxes, and returns when there is none left."""
         if self._sandboxes is not None:
             self._sandboxes.start_no_more()
             await self._sandboxes.until_empty()

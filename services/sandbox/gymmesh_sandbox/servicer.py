@@ -1,4 +1,4 @@
-"""The RPCs of the sandbox service, named as in the contract, which says what each does."""
+"""The RPCs of the sandbox service, with the names of the contract, which defines each."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ class SandboxServicer:
     """SandboxService, over the sandboxes of one instance.
 
     Args:
-        sandboxes: those of the instance.
-        snapshots: likewise.
-        backend: what runs them.
-        config: the service's.
-        clock: where it reads the time.
+        sandboxes: the instance's sandboxes.
+        snapshots: the instance's snapshots.
+        backend: runs the sandboxes.
+        config: the service's configuration.
+        clock: provides the time.
     """
 
     def __init__(
@@ -327,7 +327,7 @@ class SandboxServicer:
     def _use(
         self, sandbox_id: str, secret: bytes, right: Right, user: str = ""
     ) -> tuple[LiveSandbox, Lease]:
-        """The sandbox of a call, and its lease, if that has the right."""
+        """The sandbox of a call and its lease, if the lease has the right."""
         live = self._sandboxes.get(sandbox_id)
         lease = live.leases.check(secret, right, self._clock.now(), user=user)
         live.note_use(lease)
@@ -351,7 +351,9 @@ class SandboxServicer:
     def _program(
         self, request: sandbox_pb2.ExecRequest | sandbox_pb2.StartProcessRequest
     ) -> tuple[LiveSandbox, Lease, process_pb2.ProcessSpec]:
-        """The sandbox of a call that starts a process, its lease, and the process as it allows."""
+        """The sandbox of a call that starts a process, its lease, and the process as the lease
+        permits it.
+        """
         check_name("request_id", request.request_id)
         spec = request.process
         live, lease = self._use(request.sandbox_id, request.lease, Right.PROGRAMS, spec.user)

@@ -19,7 +19,7 @@ _LOGGER = logging.getLogger("gymmesh.sandbox")
 
 
 class Snapshots:
-    """The snapshots that this life of the instance made."""
+    """The snapshots that this process of the instance created."""
 
     def __init__(self, backend: SandboxBackend, timers: Timers) -> None:
         self._backend = backend
@@ -30,9 +30,9 @@ class Snapshots:
     async def take(
         self, running: RunningSandbox, name: str = "", ttl_s: float = 0.0
     ) -> sandbox_pb2.Image:
-        """Keeps a file system under a name, for so many seconds; 0: until `close`.
+        """Saves a file system under a name, for this many seconds; 0: until `close`.
 
-        Raises FIELD_INVALID for a name that is taken, or is none.
+        Raises FIELD_INVALID for a name that is taken or invalid.
         """
         if name and not _NAME.fullmatch(name):
             raise field_invalid(
@@ -53,7 +53,7 @@ class Snapshots:
         return image
 
     async def delete(self, name: str) -> None:
-        """Removes a snapshot; harmless when it is not there."""
+        """Removes a snapshot; does nothing if there is none."""
         if name in self._timer_of:
             timer = self._timer_of.pop(name)
             if timer is not None:
@@ -61,7 +61,7 @@ class Snapshots:
             await self._backend.delete_snapshot(name)
 
     async def close(self) -> None:
-        """Removes all."""
+        """Removes all snapshots."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for name in list(self._timer_of):
             await self._delete_logged(name)

@@ -1,4 +1,4 @@
-"""The service's clock, and what it calls at given times of it."""
+"""The service's clock, and functions that are called at given times."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SET_NS: Final = _NANOSECONDS // 2
 
 
 class Clock:
-    """Where the service reads the time.
+    """Provides the service's time.
 
     Args:
         now: seconds that never go back.
@@ -32,9 +32,9 @@ class Clock:
         self._difference = self._measured()
 
     def unix_of(self, moment: float) -> int:
-        """A moment of `now` in nanoseconds since 1970-01-01 UTC.
+        """A time of `now` in nanoseconds since 1970-01-01 UTC.
 
-        The same moment is the same number each time, unless the system's clock was set.
+        The same time gives the same number, unless the system's clock was set.
         """
         if abs(self._measured() - self._difference) > _SET_NS:
             self._difference = self._measured()
@@ -45,7 +45,7 @@ class Clock:
 
 
 class Timer:
-    """A call that is due at some time, unless it is cancelled."""
+    """A function to call at some time, unless it is cancelled."""
 
     __slots__ = ("call", "cancelled")
 
@@ -54,7 +54,7 @@ class Timer:
         self.cancelled = False
 
     def cancel(self) -> None:
-        """It is not called; harmless when it was."""
+        """Cancels the call; does nothing if it was already made."""
         self.cancelled = True
 
 
@@ -71,7 +71,7 @@ class Timers:
         self._earlier = asyncio.Event()
 
     def at(self, moment: float, call: Callable[[], None]) -> Timer:
-        """Calls `call`, which must not raise, once the clock has reached a moment."""
+        """Calls `call`, which must not raise, when the clock has reached a time."""
         timer = Timer(call)
         if not self._heap or moment < self._heap[0][0]:
             self._earlier.set()
@@ -79,11 +79,11 @@ class Timers:
         return timer
 
     def after(self, seconds: float, call: Callable[[], None]) -> Timer:
-        """Calls `call` once some seconds have passed."""
+        """Calls `call` after some seconds."""
         return self.at(self.clock.now() + seconds, call)
 
     def run_due(self) -> None:
-        """Calls what is due, the earliest first."""
+        """Calls all due functions, the earliest first."""
         now = self.clock.now()
         while self._heap and (self._heap[0][0] <= now or self._heap[0][2].cancelled):
             timer = heapq.heappop(self._heap)[2]
@@ -92,7 +92,7 @@ class Timers:
                 timer.call()
 
     async def run(self) -> None:
-        """Calls each in time, until cancelled."""
+        """Calls each function in time, until cancelled."""
         while True:
             self._earlier.clear()
             self.run_due()

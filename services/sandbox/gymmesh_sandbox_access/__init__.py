@@ -1,5 +1,5 @@
-"""The client of sandbox services, for environments, agents and people: what is asked for, and what
-can be done in a sandbox. It speaks the contract, and knows nothing of the service behind it.
+"""The client of sandbox services, for environments, agents and people: requests for sandboxes,
+and the work in a sandbox. It depends only on the contract, not on a service's implementation.
 """
 
 from gymmesh_sandbox_access.calls import SANDBOX_SERVICE

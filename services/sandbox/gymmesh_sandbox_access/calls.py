@@ -1,6 +1,6 @@
-"""RPCs of a sandbox service at one instance, repeated while that instance can't be reached.
+"""RPCs of a sandbox service at one instance, which are retried while the instance can't be reached.
 
-Every RPC of a sandbox may be repeated: a request id, an offset or its own nature makes it safe.
+Every RPC of a sandbox may be repeated: a request id, an offset or the RPC itself makes that safe.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class InstanceCalls:
         return self._instance.id
 
     async def call(self, rpc: _Rpc, request: Any, timeout_s: float) -> Any:
-        """The answer of `rpc(peer)`, within `timeout_s` seconds, all tries together."""
+        """The answer of `rpc(peer)`, within `timeout_s` seconds for all tries together."""
         end = time.monotonic() + timeout_s
         for pause_s in _PAUSES_S:
             try:
@@ -51,9 +51,10 @@ class InstanceCalls:
     async def stream(
         self, rpc: _Rpc, request: Callable[[], Any], timeout_s: float
     ) -> AsyncGenerator[Any]:
-        """The answers of `rpc(peer)`, a stream. One that breaks off is asked for again with what
-        `request` makes then: the caller says where it was, or passes over what it has. A try after
-        which something came is followed by the first of the pauses.
+        """The answers of `rpc(peer)`, a stream. If the stream breaks off, it is requested again
+        with the result of `request`, so the caller says how far it got, or skips what it already
+        has. After a try that delivered something, the pauses between tries begin again with the
+        first.
         """
         end = time.monotonic() + timeout_s
         tried = 0
@@ -72,7 +73,9 @@ class InstanceCalls:
             tried += 1
 
     def _peer(self) -> Any:
-        """The peer where the instance is now: one that was started again has another address."""
+        """The peer at the instance's current address: an instance that was restarted has another
+        address.
+        """
         known = self._instance
         for instance in self._directory.serving(SANDBOX_SERVICE, known.name):
             if instance.id == known.id:

@@ -1,4 +1,4 @@
-"""A client of one sandbox service: makes sandboxes, attaches to lent ones, and ends its own.
+"""A client of one sandbox service: creates sandboxes, attaches to lent ones, and ends its own.
 
 async with SandboxClient(directory, "boxes") as boxes:
     sandbox = await boxes.create(SandboxSpec(image="python:3.12"))
@@ -53,9 +53,9 @@ _SHORT_S: Final = 30.0
 
 
 class SandboxClient:
-    """Sandboxes of the service `name`. All that it made end with it.
+    """Sandboxes of the service `name`. The sandboxes that the client created end with it.
 
-    Made in a running event loop.
+    Create the client in a running event loop.
     """
 
     def __init__(self, directory: PeerDirectory, name: str = "sandbox") -> None:
@@ -76,7 +76,9 @@ class SandboxClient:
         await self.close()
 
     async def close(self) -> None:
-        """Ends the sandboxes that were made here, and stops renewing others. Bounded."""
+        """Ends the sandboxes that this client created, and stops renewing the leases of others.
+        Takes bounded time.
+        """
         await asyncio.gather(*(one.end() for one in list(self._connections)))
 
     def sandbox(
@@ -88,9 +90,9 @@ class SandboxClient:
         agent: RolloutAgent | None = None,
         use: SandboxUse | None = None,
     ) -> SandboxHandle:
-        """A sandbox that is made when it is first used. Raises ValueError for a wrong spec.
+        """A sandbox that is created on first use. Raises ValueError for an invalid spec.
 
-        agent: the rollout's, for the network `agent`.
+        agent: the rollout's agent, for the network `agent`.
         """
         request = spec.request(uuid.uuid4().hex, agent)
         request.rollout_id, request.attempt = rollout_id, attempt
@@ -103,7 +105,7 @@ class SandboxClient:
         return self._handle(open, use)
 
     async def create(self, spec: SandboxSpec, *, rollout_id: str = "") -> SandboxHandle:
-        """A sandbox that is there. Raises MeshError as CreateSandbox does."""
+        """Creates a sandbox now. Raises MeshError as CreateSandbox does."""
         handle = self.sandbox(spec, rollout_id=rollout_id)
         await handle.open()
         return handle
@@ -111,9 +113,9 @@ class SandboxClient:
     def attach(
         self, grant: grant_pb2.SandboxGrant, *, own: bool = False, use: SandboxUse | None = None
     ) -> SandboxHandle:
-        """A sandbox that was lent, attached when it is first used.
+        """A sandbox that was lent, attached on first use.
 
-        own: the lease is the own one, so that it may be ended.
+        own: whether the lease is the own lease, which may end the sandbox.
         """
         instance = discovery_pb2.Instance(
             id=grant.sandbox.instance_id,
@@ -129,7 +131,7 @@ class SandboxClient:
         return self._handle(open, use)
 
     async def about(self) -> sandbox_pb2.GetServiceResponse:
-        """What an instance of the service can do, and how much is free."""
+        """What an instance of the service supports, and how many places are free."""
         instance = await self._pick(_PICK_S)
         answer: sandbox_pb2.GetServiceResponse = await InstanceCalls(
             self._directory, instance
@@ -152,9 +154,9 @@ class SandboxClient:
         return found
 
     async def remove(self, sandbox_id: str) -> bool:
-        """Ends a sandbox without its lease, at whatever instance it is; for operators.
+        """Ends a sandbox without its lease, at any instance; for operators.
 
-        Returns whether there was one.
+        Returns whether the sandbox existed.
         """
         request = sandbox_pb2.RemoveSandboxRequest(sandbox_id=sandbox_id)
         for info in await self.list():
@@ -187,7 +189,7 @@ class SandboxClient:
     async def _create(
         self, request: sandbox_pb2.CreateSandboxRequest, use: SandboxUse
     ) -> OpenedSandbox:
-        """Makes it at an instance that can. Raises MeshError."""
+        """Creates the sandbox at an instance that has room. Raises MeshError."""
         start_s = use.within((request.start_timeout_s or _START_S) + _PLACE_S)
         end = time.monotonic() + min(start_s, max(caller_waits_s() - _MARGIN_S, _MARGIN_S))
         tried: list[str] = []
@@ -210,7 +212,7 @@ class SandboxClient:
             if error.reason == _Reason.ERROR_REASON_DEADLINE_PASSED:
                 raise MeshError(
                     _Reason.ERROR_REASON_SANDBOX_START_TIMEOUT,
-                    f"the sandbox service {self._name!r} had no sandbox ready in time",
+                    f"the sandbox service {self._name!r} had no sandbox ready within {start_s:g} s",
                     metadata={"timeout_s": f"{start_s:g}"},
                 ) from None
             raise lost(error, "") from None
@@ -260,8 +262,9 @@ def _unknown(sandbox: grant_pb2.SandboxRef) -> MeshError:
     return MeshError(
         _Reason.ERROR_REASON_SANDBOX_LOST,
         f"the sandbox {sandbox.sandbox_id} is at the instance {sandbox.instance_id!r} of "
-        f"{sandbox.service!r}, which is unknown here: it has ended, or it runs inside its owner's "
-        "process; name a sandbox service under sandboxes, which all processes can reach",
+        f"{sandbox.service!r}, which this process can't find: the instance has ended, or it runs "
+        "inside its owner's process; configure a sandbox service under `sandboxes`, which all "
+        "processes can reach",
         metadata={"sandbox_id": sandbox.sandbox_id, "cause": "unknown"},
     )
 
@@ -283,8 +286,8 @@ def _opened(
 
 
 def _lasts(expires_unix_nano: int) -> float:
-    """Seconds that a lease lasts, by this machine's clock, which may be another than the service's:
-    never long, so that it is renewed in time all the same.
+    """Seconds that a lease lasts, by this machine's clock. The service's clock may differ, so
+    the result is never long, and the lease is renewed in time.
     """
     left_s = expires_unix_nano / 1e9 - time.time()
     return min(max(left_s, 1.0), _SHORT_S)

@@ -1,7 +1,7 @@
-"""One sandbox at its instance: opened at the first use, its lease renewed until it ends.
+"""One sandbox at its instance: opened on first use; its lease is renewed until the sandbox ends.
 
-Invariants: a lease is in requests alone, never in an error, a log line or a repr. What the caller
-can't mend (the sandbox or its service is gone) is SANDBOX_LOST, and noted.
+Invariants: a lease is only in requests, never in an error, a log line or a repr. If the sandbox or
+its service is gone, the error is SANDBOX_LOST, and it is noted.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _LOST: Final = {
     _Reason.ERROR_REASON_DEADLINE_PASSED: "unresponsive",
 }
 _SAID: Final = {
-    "ended": "is gone",
+    "ended": "no longer exists",
     "unreachable": "can't be reached",
-    "unresponsive": "gave no answer in time",
+    "unresponsive": "did not answer in time",
 }
 #: With these nothing more can be done in the sandbox, or it never opened.
 _FINAL: Final = frozenset(
@@ -65,8 +65,8 @@ _LOGGER = logging.getLogger("gymmesh.sandbox")
 class OpenedSandbox:
     """An open sandbox.
 
-    lease: the one that this side uses. own: whether it is the own lease. operate: what can be
-    handed on; None: nothing but by LendSandbox. ttl_s: seconds that each lease lasts.
+    lease: the lease that this side uses. own: whether it is the own lease. operate: the operate
+    lease to pass on; None: use LendSandbox. ttl_s: seconds that each lease lasts.
     """
 
     calls: InstanceCalls
@@ -85,19 +85,21 @@ def _ignored(_: object) -> None:
 
 
 def _unbounded(seconds: float) -> float:
-    """These seconds."""
+    """Returns the seconds unchanged."""
     return seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxUse:
-    """What the user of a sandbox has to do with it. The functions raise nothing.
+    """How the user of a sandbox takes part in its life. The functions raise nothing.
 
-    lent: whether another service owns it. role: what it is for, which errors that end it say.
-    opened: called once it is open. ended: called when it is
-    ended here. failed: called with each error after which nothing can be done in it any more.
-    within: the seconds that a call may take which is to take no more than those given, for users
-    whose own time ends.
+    lent: whether another service owns the sandbox.
+    role: the sandbox's purpose, which errors that end the sandbox name.
+    opened: called when the sandbox is open.
+    ended: called when the sandbox is ended by this side.
+    failed: called with each error after which the sandbox can't be used any more.
+    within: given the seconds that a call may take, returns the seconds that remain for it, for
+    users whose own time ends.
     """
 
     lent: bool = False
@@ -109,7 +111,7 @@ class SandboxUse:
 
 
 def lost(error: MeshError, sandbox_id: str) -> MeshError:
-    """The error as one of the sandbox: SANDBOX_LOST where it, or its service, is gone."""
+    """The error as an error of the sandbox: SANDBOX_LOST if the sandbox or its service is gone."""
     cause = _LOST.get(error.reason)
     if cause is None:
         return error
@@ -123,8 +125,8 @@ def lost(error: MeshError, sandbox_id: str) -> MeshError:
 class SandboxConnection:
     """A sandbox for its users in this process.
 
-    open: makes or attaches it, once. loop: where its coroutines run. ended: called once it ends.
-    use: for whom.
+    open: creates or attaches the sandbox, once. loop: the event loop of its coroutines. ended:
+    called when the sandbox ends. use: the user of the sandbox.
     """
 
     def __init__(
@@ -146,26 +148,27 @@ class SandboxConnection:
 
     @property
     def lent(self) -> bool:
-        """Whether another service owns it, which alone may end it."""
+        """Whether another service owns the sandbox. Only the owner may end it."""
         opened = self.opened
         return self._use.lent if opened is None else not opened.own
 
     def within(self, seconds: float) -> float:
-        """The seconds that a call may take which is to take no more than these."""
+        """The seconds that remain for a call that may take this many seconds."""
         return self._use.within(seconds)
 
     @property
     def opened(self) -> OpenedSandbox | None:
-        """The sandbox once it is open."""
+        """The sandbox, once it is open; None before."""
         task = self._opening
         if task is None or not task.done() or task.cancelled() or task.exception() is not None:
             return None
         return task.result()
 
     async def ready(self) -> OpenedSandbox:
-        """The open sandbox; opens it at the first call. A caller that is cancelled stops nothing.
+        """The open sandbox, which the first call opens. If a caller is cancelled, the opening
+        continues.
 
-        Raises MeshError as CreateSandbox does; SANDBOX_NOT_FOUND once it was ended here.
+        Raises MeshError as CreateSandbox does; SANDBOX_NOT_FOUND after this side ended the sandbox.
         """
         if self._ended:
             raise self._was_ended()
@@ -185,7 +188,7 @@ class SandboxConnection:
     async def call(
         self, rpc: Callable[[Any], Any], request: Any, timeout_s: float = _CALL_S
     ) -> Any:
-        """An RPC of the sandbox; its id and lease are filled in. Raises MeshError."""
+        """An RPC of the sandbox; the sandbox's id and lease are filled in. Raises MeshError."""
         opened = await self.ready()
         request.sandbox_id, request.lease = opened.ref.sandbox_id, opened.lease
         try:
@@ -201,9 +204,10 @@ class SandboxConnection:
         *,
         may_expire: bool = False,
     ) -> AsyncGenerator[Any]:
-        """As `call`, of a stream; see `InstanceCalls.stream`.
+        """A streaming RPC, like `call`; see `InstanceCalls.stream`.
 
-        may_expire: end it when its time is up, which is otherwise SANDBOX_LOST.
+        may_expire: end the stream when its time expires. Otherwise the stream then raises
+        SANDBOX_LOST.
         """
         opened = await self.ready()
 
@@ -223,7 +227,7 @@ class SandboxConnection:
             raise self._noted(error) from None
 
     def in_background(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Runs a call that nobody but `end` waits for; its MeshError is dropped."""
+        """Runs a call in the background. Only `end` waits for it, and its MeshError is dropped."""
 
         async def run() -> None:
             with suppress(MeshError):
@@ -234,7 +238,7 @@ class SandboxConnection:
         task.add_done_callback(self._background.discard)
 
     def broken(self, what: str) -> MeshError:
-        """SANDBOX_LOST for an answer that ended too early, noted."""
+        """SANDBOX_LOST for an answer that ended too early; the error is noted."""
         error = MeshError(
             _Reason.ERROR_REASON_SANDBOX_LOST,
             f"the sandbox {self._id()} no longer exists: {what}",
@@ -243,10 +247,11 @@ class SandboxConnection:
         return self._noted(error)
 
     async def end(self, *, let_go: bool = False) -> None:
-        """Ends the sandbox where this side owns it, else stops renewing its lease. Bounded; raises
-        nothing of the service's: what it could not end ends with its lease.
+        """Ends the sandbox if this side owns it; otherwise stops renewing its lease. Takes bounded
+        time and raises no error of the service. If the service can't end the sandbox now, the
+        sandbox ends with its lease.
 
-        let_go: leave it running, for another holder of its lease.
+        let_go: leave the sandbox running, for another holder of its lease.
         """
         if self._ended:
             return
@@ -285,7 +290,9 @@ class SandboxConnection:
         return opened
 
     async def _renew(self, opened: OpenedSandbox) -> None:
-        """Renews the leases at a third of their time. An instance that is away is asked again."""
+        """Renews the leases after a third of their time. If the instance is unreachable, tries
+        again.
+        """
         leases = [opened.lease]
         if opened.own and opened.operate is not None:
             leases.append(opened.operate.lease)
@@ -313,7 +320,9 @@ class SandboxConnection:
         return found
 
     def _about(self) -> dict[str, str]:
-        """What the sandbox is, as metadata: who gets the error may not know that it was opened."""
+        """The sandbox as metadata of an error: the receiver may not know that the sandbox was
+        opened.
+        """
         if (opened := self.opened) is None:
             return {}
         return ref_metadata(opened.ref, self._use.role)

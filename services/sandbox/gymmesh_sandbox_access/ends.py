@@ -1,4 +1,4 @@
-"""How the sandboxes of a rollout end, as far as those who use them learn it."""
+"""How the sandboxes of a rollout end, as far as their users learn it."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _ROLE: Final = "role"
 
 
 class SandboxEnds:
-    """Notes how each sandbox ends, once: what is learnt first counts.
+    """Notes how each sandbox ends, once: the first report counts.
 
-    note: takes what is learnt; raises nothing.
+    note: receives the report; raises nothing.
     """
 
     def __init__(self, note: Callable[[rollout_pb2.SandboxEnded], None]) -> None:
@@ -40,29 +40,29 @@ class SandboxEnds:
         self._known: set[str] = set()
 
     def opened(self, ref: grant_pb2.SandboxRef) -> None:
-        """A sandbox runs from now on."""
+        """A sandbox has started to run."""
         self._running[ref.sandbox_id] = ref
         self._known.add(ref.sandbox_id)
 
     def unknown(self, error: MeshError) -> rollout_pb2.SandboxOpened | None:
-        """The sandbox that an error ended, where nothing named it before; else None."""
+        """The sandbox that an error ended, if nothing has named it before; otherwise None."""
         if end_of(error) is None or error.metadata.get("sandbox_id") in self._known:
             return None
         return _opened_in(error)
 
     def ended(self, ref: grant_pb2.SandboxRef) -> None:
-        """Its owner ends it now."""
+        """The sandbox's owner ends it now."""
         end = rollout_pb2.SandboxEnd(cause=rollout_pb2.SANDBOX_END_CAUSE_OWNER)
         self._end(ref.sandbox_id, end)
 
     def failed(self, error: MeshError) -> None:
-        """An error came that may say that a sandbox is gone."""
+        """An error occurred that may say that a sandbox is gone."""
         end = end_of(error)
         if end is not None:
             self._end(error.metadata.get("sandbox_id", ""), end)
 
     def reported(self, ended: rollout_pb2.SandboxEnded) -> None:
-        """Another service says how one ended."""
+        """Another service reports how a sandbox ended."""
         self._end(ended.sandbox_id, ended.end)
 
     def _end(self, sandbox_id: str, end: rollout_pb2.SandboxEnd) -> None:
@@ -76,13 +76,13 @@ class SandboxEnds:
 
 
 def ref_metadata(ref: grant_pb2.SandboxRef, role: str) -> dict[str, str]:
-    """What an error says of the sandbox that it ended; `unknown` reads it."""
+    """The metadata by which an error names the sandbox that it ended; `unknown` reads it."""
     found = {field.name: str(value) for field, value in ref.ListFields()}
     return {**found, _ROLE: role} if role else found
 
 
 def _opened_in(error: MeshError) -> rollout_pb2.SandboxOpened | None:
-    """The sandbox that an error describes; None: it only names it."""
+    """The sandbox that an error describes; None: the error only names it."""
     said = error.metadata
     if not said.get(_ROLE) or not said.get("sandbox_id"):
         return None
@@ -92,7 +92,7 @@ def _opened_in(error: MeshError) -> rollout_pb2.SandboxOpened | None:
 
 
 def end_of(error: MeshError) -> rollout_pb2.SandboxEnd | None:
-    """How the sandbox ended that an error is about; None: the error says of no end."""
+    """How the sandbox of an error ended; None: the error does not report an end."""
     if error.reason == errors_pb2.ERROR_REASON_SANDBOX_OUT_OF_MEMORY:
         cause = rollout_pb2.SANDBOX_END_CAUSE_OUT_OF_MEMORY
     elif error.reason == errors_pb2.ERROR_REASON_SANDBOX_LOST:

@@ -1,4 +1,4 @@
-"""The files of a sandbox: read, written, listed, and archives both ways."""
+"""The files of a sandbox: read, written, listed, and transferred as archives."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ _CALL_S: Final = 600.0
 
 
 class SandboxFiles:
-    """Paths are absolute in the sandbox or relative to its workdir, and never lead out of it.
+    """The files of a sandbox. Paths are absolute in the sandbox or relative to its workdir, and
+    never lead out of the sandbox.
 
-    Every method has the rights of one user of the sandbox, `user`; empty: the sandbox's own, or the
-    lease's. `root` may use all files. What a method makes is the user's.
+    Every method has the rights of one user of the sandbox, `user`; empty: the sandbox's own user,
+    or the lease's. `root` may use all files. Files that a method creates belong to this user.
 
-    Every method raises MeshError: SANDBOX_FILE_NOT_FOUND, SANDBOX_FILE_DENIED (the user may not),
-    SANDBOX_PATH_INVALID (a folder, where a file was meant), SANDBOX_DISK_FULL, and what the sandbox
-    itself raises.
+    Every method raises MeshError: SANDBOX_FILE_NOT_FOUND, SANDBOX_FILE_DENIED (the user lacks the
+    permission), SANDBOX_PATH_INVALID (such as a folder in place of a file), SANDBOX_DISK_FULL, and
+    the sandbox's own errors.
     """
 
     def __init__(self, connection: SandboxConnection) -> None:
@@ -70,7 +71,9 @@ class SandboxFiles:
         mode: int = 0,
         user: str = "",
     ) -> None:
-        """Writes files by their paths, in order. A file over 4 MiB is seen while it grows."""
+        """Writes files by their paths, in order. While a file over 4 MiB is written, programs
+        can see parts of it.
+        """
         await self._write_all(files.items(), mode, user)
 
     async def _write_all(
@@ -91,7 +94,9 @@ class SandboxFiles:
     async def list(
         self, path: str | bytes = "", *, recursive: bool = False, user: str = ""
     ) -> list[files_pb2.FileInfo]:
-        """What is in a folder (the workdir by default), sorted by path; links are not followed."""
+        """The content of a folder (by default the workdir), sorted by path; links are not
+        followed.
+        """
         request = files_pb2.ListFilesRequest(path=path_bytes(path), recursive=recursive, user=user)
         found: list[files_pb2.FileInfo] = []
         while True:
@@ -102,13 +107,15 @@ class SandboxFiles:
             request.page_token = page.next_page_token
 
     async def archive(self, path: str | bytes, *, user: str = "") -> bytes:
-        """A folder or file as a tar archive, compressed by gzip."""
+        """A folder or file as a tar archive, compressed with gzip."""
         pieces = self.archive_pieces(path, user=user)
         async with aclosing(pieces):
             return b"".join([piece async for piece in pieces])
 
     async def archive_pieces(self, path: str | bytes, *, user: str = "") -> AsyncGenerator[bytes]:
-        """As `archive`, piece by piece. Raises SANDBOX_LOST for one that breaks off midway."""
+        """Like `archive`, but piece by piece. Raises SANDBOX_LOST if the transfer is
+        interrupted.
+        """
         request = files_pb2.ReadArchiveRequest(
             path=path_bytes(path), format=files_pb2.ARCHIVE_FORMAT_TAR_GZIP, user=user
         )
@@ -119,7 +126,7 @@ class SandboxFiles:
             nonlocal asked
             asked += 1
             if asked > 1 and sent:
-                raise self._connection.broken("an archive broke off")
+                raise self._connection.broken("the transfer of an archive was interrupted")
             return request
 
         sent = False
@@ -131,10 +138,12 @@ class SandboxFiles:
                     yield answer.content
                 if answer.last:
                     return
-        raise self._connection.broken("an archive ended too early")
+        raise self._connection.broken("the transfer of an archive ended too early")
 
     async def unpack(self, archive: bytes, path: str | bytes, *, user: str = "") -> None:
-        """Unpacks a tar archive, by gzip or not, in a folder, which is made where it's missing."""
+        """Unpacks a tar archive, plain or compressed with gzip, in a folder, which is created if
+        missing.
+        """
         zipped = archive[:2] == b"\x1f\x8b"
         request = files_pb2.WriteArchiveRequest(
             request_id=uuid.uuid4().hex,
@@ -158,7 +167,9 @@ class SandboxFiles:
     async def _read(
         self, paths: Sequence[bytes], offset: int, max_bytes: int, user: str
     ) -> Sequence[bytes]:
-        """The contents, in order. Of a stream that breaks off, what was not read is asked again."""
+        """The contents, in order. If a stream is interrupted, the missing files are requested
+        again.
+        """
         contents = [bytearray() for _ in paths]
         done = 0  # files that are complete
         base = 0  # the first of the request under way
@@ -183,7 +194,7 @@ class SandboxFiles:
                 elif part == "info":
                     done = base + answer.index + 1
         if done != len(paths):
-            raise self._connection.broken("a file ended too early")
+            raise self._connection.broken("the transfer of a file ended too early")
         return [bytes(content) for content in contents]
 
     async def _write(self, files: Iterable[files_pb2.FileContent], user: str) -> None:
@@ -192,7 +203,7 @@ class SandboxFiles:
 
 
 def _pieces(path: bytes, content: bytes, mode: int) -> Iterable[files_pb2.FileContent]:
-    """A file to write: whole, or where it is too long, by pieces that follow one another."""
+    """A file to write: as a whole or, if it is too long, in pieces that follow one another."""
     if len(content) <= _PIECE:
         yield files_pb2.FileContent(path=path, content=content, mode=mode)
         return
@@ -203,10 +214,10 @@ def _pieces(path: bytes, content: bytes, mode: int) -> Iterable[files_pb2.FileCo
 
 
 def packed(source: Path, without: Collection[str] = ()) -> bytes:
-    """A local folder's content, or a file, as a tar archive that says nothing of who owns it.
+    """A local folder's content, or a file, as a tar archive without owners.
 
-    The same files give the same bytes. without: paths below the folder that are left out, with all
-    that is in them. Raises OSError.
+    The same files give the same bytes. without: paths below the folder that are omitted, with
+    everything in them. Raises OSError.
     """
 
     def kept(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
@@ -224,7 +235,7 @@ def packed(source: Path, without: Collection[str] = ()) -> bytes:
 
 
 def _nobodys(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    """The member without its owner; None for what is neither file, folder nor link."""
+    """The member without its owner; None for anything but a file, a folder or a link."""
     if not (member.isfile() or member.isdir() or member.issym()):
         return None
     member.uid = member.gid = 0

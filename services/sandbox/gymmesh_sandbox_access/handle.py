@@ -37,12 +37,13 @@ class PortResponse:
 
 
 class SandboxHandle:
-    """A sandbox: programs, files, ports, snapshots, and its end. It opens at the first use.
+    """A sandbox: programs, files, ports, snapshots, and its end. It opens on first use.
 
-    Methods raise MeshError with a reason of the contract (`SANDBOX_…`). SANDBOX_LOST: it, or its
-    service, is gone; a rollout that lets it pass fails at the boundary SANDBOX.
+    Methods raise MeshError with a reason of the contract (`SANDBOX_…`). SANDBOX_LOST means that the
+    sandbox or its service is gone. A rollout in which this error is not caught fails at the
+    boundary SANDBOX.
 
-    files: its files.
+    files: the sandbox's files.
     """
 
     def __init__(
@@ -59,11 +60,13 @@ class SandboxHandle:
         return f"<SandboxHandle {opened.ref.sandbox_id if opened is not None else 'not open'}>"
 
     async def open(self) -> grant_pb2.SandboxRef:
-        """Opens it if it is not open. The reference gives no access, so it is safe to store."""
+        """Opens the sandbox if it is not open. The returned reference gives no access, so it is
+        safe to store.
+        """
         return (await self._connection.ready()).ref
 
     async def about(self) -> sandbox_pb2.AttachSandboxResponse:
-        """The service's description of it and of the lease used here."""
+        """The service's description of the sandbox and of the lease used here."""
         answer: sandbox_pb2.AttachSandboxResponse = await self._connection.call(
             lambda peer: peer.AttachSandbox, sandbox_pb2.AttachSandboxRequest()
         )
@@ -81,11 +84,12 @@ class SandboxHandle:
         output_bytes: int = 0,
         on_output: OnOutput | None = None,
     ) -> ExecResult:
-        """Runs a program to its end: a line for `/bin/sh`, or a list of the program and arguments.
+        """Runs a program to its end: a line for `/bin/sh`, or a list of the program and its
+        arguments.
 
-        timeout_s: after this time it is killed with all its descendants. output_bytes: the most
-        bytes of each stream that are kept; 0: the service's default. on_output: receives the output
-        as it arrives.
+        timeout_s: seconds after which the program is killed, with all its descendants.
+        output_bytes: the maximum bytes of each stream that are kept; 0: the service's default.
+        on_output: receives the output as it arrives.
         """
         spec = process_spec(
             command,
@@ -112,7 +116,7 @@ class SandboxHandle:
     ) -> ProcessHandle:
         """Starts a program that keeps running, such as a server or a shell.
 
-        timeout_s: after this time it is killed; 0: it may run as long as the sandbox.
+        timeout_s: seconds after which the program is killed; 0: it may run as long as the sandbox.
         """
         spec = process_spec(
             command,
@@ -136,7 +140,7 @@ class SandboxHandle:
         body: str | bytes = b"",
         timeout_s: float = 60.0,
     ) -> PortResponse:
-        """Calls an HTTP server that listens in it. Raises SANDBOX_PORT_UNREACHABLE."""
+        """Calls an HTTP server that listens in the sandbox. Raises SANDBOX_PORT_UNREACHABLE."""
         request = sandbox_pb2.CallPortRequest(
             request_id=_new_id(),
             port=port,
@@ -156,7 +160,7 @@ class SandboxHandle:
         return PortResponse(answer.status, tuple(found), answer.body)
 
     async def snapshot(self, name: str = "", *, ttl_s: int = 0) -> sandbox_pb2.Image:
-        """Saves its file system as an image for other sandboxes (`SandboxSpec.image`)."""
+        """Saves the sandbox's file system as an image for other sandboxes (`SandboxSpec.image`)."""
         request = sandbox_pb2.SnapshotSandboxRequest(request_id=_new_id(), name=name, ttl_s=ttl_s)
         answer = await self._connection.call(
             lambda peer: peer.SnapshotSandbox, request, _SNAPSHOT_S
@@ -165,9 +169,9 @@ class SandboxHandle:
         return image
 
     async def fork(self, count: int = 1) -> list[SandboxHandle]:
-        """New sandboxes that start with a copy of this one's files; the caller ends them.
+        """Creates sandboxes that start with a copy of this one's files. The caller ends them.
 
-        Their leases are renewed from now on, even while they are unused.
+        Their leases are renewed from now on, even while nobody uses them.
         """
         opened = await self._connection.ready()
         request = sandbox_pb2.ForkSandboxRequest(request_id=_new_id(), count=count)
@@ -178,9 +182,10 @@ class SandboxHandle:
         return forks
 
     async def grant(self, role: str) -> grant_pb2.SandboxGrant:
-        """A grant for another service to work in it while its lease is renewed here.
+        """A grant with which another service can work in the sandbox while its lease is renewed
+        here.
 
-        Pass it on only in requests and answers: it holds a secret.
+        A grant has a secret, so pass it on only in requests and answers.
         """
         opened = await self._connection.ready()
         if opened.operate is None:
@@ -200,7 +205,9 @@ class SandboxHandle:
         user: str = "",
         ttl_s: int = 0,
     ) -> grant_pb2.SandboxGrant:
-        """A new, narrower lease, which its holder renews. See LendSandbox in the contract."""
+        """Creates a lease that permits less, and that its holder renews. See LendSandbox in the
+        contract.
+        """
         request = sandbox_pb2.LendSandboxRequest(
             request_id=_new_id(),
             scope=sandbox_pb2.LeaseScope(read_only=read_only, folder=folder, user=user),
@@ -220,7 +227,9 @@ class SandboxHandle:
         await opened.calls.call(lambda peer: peer.RevokeLease, request, MARGIN_S)
 
     async def end(self) -> None:
-        """Ends it. Raises no MeshError, but RuntimeError if it was lent: its owner ends it."""
+        """Ends the sandbox. Raises no MeshError. Raises RuntimeError if the sandbox was lent,
+        because only its owner ends it.
+        """
         if self._connection.lent:
             raise RuntimeError(
                 "this sandbox was lent, so only its owner ends it; call leave() to stop using it"
@@ -228,13 +237,15 @@ class SandboxHandle:
         await self._connection.end()
 
     async def renewed_lease(self) -> bytes:
-        """Renews the lease used here, and returns it: a secret, for another holder."""
+        """Renews the lease used here and returns it, for another holder. It is a secret."""
         opened = await self._connection.ready()
         await self._connection.call(lambda peer: peer.RenewLease, sandbox_pb2.RenewLeaseRequest())
         return opened.lease
 
     async def leave(self) -> None:
-        """Stops renewing its lease and leaves it running for another holder of the lease."""
+        """Stops renewing the lease and leaves the sandbox running for another holder of the
+        lease.
+        """
         await self._connection.end(let_go=True)
 
     def from_thread(self, work: Coroutine[Any, Any, T]) -> T:

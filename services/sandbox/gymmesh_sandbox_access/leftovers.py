@@ -1,14 +1,18 @@
 """Processes of a sandbox that outlive the program that started them: found, ended and counted.
 
-Works in any sandbox with /bin/sh, /proc and the usual small programs; no `ps` is needed. Never
-touched: the first process, and what runs the look itself. In a sandbox that shares its processes
-with its machine (a backend without isolation), only processes that carry the mark are seen.
+Works in any sandbox with /bin/sh, /proc and the usual small programs; `ps` is not needed. The first
+process and the processes of the search itself are never touched. In a sandbox that shares its
+processes with its machine (a backend without isolation), only processes with the mark are seen.
 
-What is ended may not want to be. So a process is known by its number and its start, since numbers
-come again; a name is printed and never read as a command; a process whose first thread has ended
-runs as long as another one does; and processes that are born faster than they are found are stopped
-all at once before they are killed. The scripts start no other program where they end processes: a
-sandbox may be full of them.
+A process may resist its end. So:
+
+- A process is identified by its number and its start, because numbers are reused.
+- A name is printed and never read as a command.
+- A process whose first thread has ended counts as running while another thread runs.
+- If processes are created faster than they are found, all are stopped at once before they are
+  killed.
+- The scripts start no other program while they end processes, because a sandbox may be full of
+  processes.
 """
 
 from __future__ import annotations
@@ -104,9 +108,9 @@ exit 1
 
 @dataclass(frozen=True, slots=True)
 class LeftProcess:
-    """A process that was found: its number in the sandbox, when it started, in ticks of the
-    sandbox's clock, and its name. The name does not identify it: a program that has just been
-    started has its parent's name for a moment.
+    """A process that was found: its number in the sandbox, its start in ticks of the sandbox's
+    clock, and its name. The name does not identify the process: a program that was just started
+    has its parent's name for a moment.
     """
 
     number: int
@@ -116,9 +120,10 @@ class LeftProcess:
 
 @dataclass(frozen=True, slots=True)
 class SeenProcesses:
-    """What ran in a sandbox at one time.
+    """The processes of a sandbox at one time.
 
-    own_space: whether the sandbox has process ids of its own; else only marked processes are seen.
+    own_space: whether the sandbox has its own process ids; otherwise only marked processes are
+    seen.
     """
 
     processes: tuple[LeftProcess, ...] = ()
@@ -137,10 +142,11 @@ async def running(sandbox: SandboxHandle, *, mark: str = "", user: str = "") -> 
 async def end_others(
     sandbox: SandboxHandle, kept: SeenProcesses, *, mark: str = "", user: str = ""
 ) -> tuple[LeftProcess, ...]:
-    """Kills what runs now, except what was seen before; says what was killed.
+    """Kills all running processes except those seen before, and returns what was killed.
 
-    mark: the value of MARK that the program was started with. user: who does it; one without the
-    right to end a process leaves it. Raises MeshError, SANDBOX_LOST where some could not be ended.
+    mark: the value of MARK with which the program was started. user: the user that kills; it leaves
+    processes that it has no right to end. Raises MeshError; SANDBOX_LOST if some processes could
+    not be ended.
     """
     known = " ".join(f"{one.number}:{one.began}" for one in kept.processes)
     variables = {**_variables(mark, own_space=kept.own_space), "KEPT": known}

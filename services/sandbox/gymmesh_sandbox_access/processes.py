@@ -1,6 +1,6 @@
-"""Programs in a sandbox: run to their end, or started to talk with.
+"""Programs in a sandbox: run to their end, or started to communicate with.
 
-Invariant: a program that ended with its sandbox is SANDBOX_LOST, never a result.
+Invariant: a program that ended because its sandbox ended is SANDBOX_LOST, never a result.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from gymmesh_sandbox_access.connection import SandboxConnection
 from gymmesh_sandbox_access.spec import content_bytes
 
 SandboxCommand: TypeAlias = "str | Sequence[str | bytes] | process_pb2.ProcessSpec"
-"""What to run: a line for `/bin/sh`, a program with its arguments, or the contract's own message,
-which has further limits."""
+"""A command: a line for `/bin/sh`, a list of a program and its arguments, or the contract's own
+message, which has further limits.
+"""
 
 StreamName: TypeAlias = Literal["stdout", "stderr"]
 OnOutput: TypeAlias = "Callable[[StreamName, bytes], None]"
-"""Takes what a program writes as it comes."""
+"""Receives a program's output as it arrives."""
 
 
 SIGKILL: Final = 9
@@ -35,10 +36,11 @@ _MOST_WRITTEN: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class ExecResult:
-    """How a program ended, and what it wrote as far as it was kept.
+    """How a program ended, and the part of its output that was kept.
 
-    exit_code: where it ended by itself, else None. cause: a value of the contract's ExitCause.
-    signal: what ended it; 0: none. stdout_dropped, stderr_dropped: bytes behind those kept.
+    exit_code: the code if the program exited on its own; otherwise None. cause: a value of the
+    contract's ExitCause. signal: the signal that ended the program; 0: none. stdout_dropped,
+    stderr_dropped: how many bytes after the kept ones were dropped.
     """
 
     exit_code: int | None
@@ -52,17 +54,17 @@ class ExecResult:
 
     @property
     def ok(self) -> bool:
-        """Whether it ended by itself with exit code 0."""
+        """Whether the program exited on its own with exit code 0."""
         return self.exit_code == 0
 
     @property
     def timed_out(self) -> bool:
-        """Whether it was killed when its time was up."""
+        """Whether the program was killed because its time limit expired."""
         return self.cause == process_pb2.EXIT_CAUSE_TIMED_OUT
 
     @property
     def out_of_memory(self) -> bool:
-        """Whether it was killed at the sandbox's limit of memory."""
+        """Whether the program was killed at the sandbox's memory limit."""
         return self.cause == process_pb2.EXIT_CAUSE_OUT_OF_MEMORY
 
     @property
@@ -93,7 +95,7 @@ class Heard:
             self._on_output(name, data)
 
     def result(self, connection: SandboxConnection) -> ExecResult:
-        """The result. Raises SANDBOX_LOST where the sandbox ended, or no exit was reported."""
+        """The result. Raises SANDBOX_LOST if the sandbox ended, or if no exit was reported."""
         found = self.exit
         if found is None:
             raise connection.broken("the end of a program was not reported")
@@ -120,7 +122,9 @@ def process_spec(
     user: str = "",
     output_bytes: int = 0,
 ) -> process_pb2.ProcessSpec:
-    """The contract's message for a command; what is zero or empty is as in `command`."""
+    """The contract's message for a command. A zero or empty argument leaves `command`'s own
+    value.
+    """
     spec = process_pb2.ProcessSpec()
     if isinstance(command, process_pb2.ProcessSpec):
         spec.CopyFrom(command)
@@ -139,8 +143,8 @@ def process_spec(
 async def executed(
     connection: SandboxConnection, request: sandbox_pb2.ExecRequest, on_output: OnOutput | None
 ) -> ExecResult:
-    """The result of Exec. A stream that breaks off is sent again from its beginning, of which
-    what is here already is passed over.
+    """The result of Exec. If a stream is interrupted, it is sent again from its beginning, and
+    the part that already arrived is skipped.
     """
     heard = Heard(on_output)
     again: dict[StreamName, int] = {"stdout": 0, "stderr": 0}
@@ -178,7 +182,7 @@ async def executed(
 
 
 class ProcessHandle:
-    """A program that was started to talk with. One caller at a time reads its output."""
+    """A program that was started to communicate with. One caller at a time reads its output."""
 
     def __init__(self, connection: SandboxConnection, process_id: str) -> None:
         self._connection = connection
@@ -188,28 +192,30 @@ class ProcessHandle:
         self._heard = Heard()
 
     async def write(self, data: str | bytes) -> None:
-        """Writes to its standard input, and waits until it, or its pipe, has taken all."""
+        """Writes to the program's standard input, and waits until the program or its pipe has
+        accepted everything.
+        """
         content = content_bytes(data)
         for start in range(0, len(content), _MOST_WRITTEN):
             await self._write(content[start : start + _MOST_WRITTEN], close=False)
 
     async def close_stdin(self) -> None:
-        """Ends its standard input; harmless when called twice."""
+        """Closes the program's standard input; may be called twice."""
         await self._write(b"", close=True)
 
     async def signal(self, number: int, *, descendants: bool = False) -> None:
-        """Sends a signal; nothing happens when it has ended."""
+        """Sends a signal; does nothing if the program has ended."""
         request = sandbox_pb2.SignalProcessRequest(
             process_id=self.id, signal=number, descendants=descendants
         )
         await self._connection.call(lambda peer: peer.SignalProcess, request)
 
     async def kill(self) -> None:
-        """Kills it and all that descends from it."""
+        """Kills the program and all its descendants."""
         await self.signal(SIGKILL, descendants=True)
 
     async def status(self) -> sandbox_pb2.GetProcessResponse:
-        """How it stands now, and what its threads have used."""
+        """The program's current status, and what its threads have used."""
         request = sandbox_pb2.GetProcessRequest(process_id=self.id)
         answer: sandbox_pb2.GetProcessResponse = await self._connection.call(
             lambda peer: peer.GetProcess, request
@@ -217,9 +223,9 @@ class ProcessHandle:
         return answer
 
     async def output(self) -> AsyncGenerator[tuple[StreamName, bytes]]:
-        """What it writes from here on, up to its end; nobody else may read meanwhile.
+        """The program's output from now until its end. No other caller may read meanwhile.
 
-        Leave it by `aclosing` to stop early. Raises SANDBOX_LOST.
+        To stop early, leave it with `aclosing`. Raises SANDBOX_LOST.
         """
         while self._heard.exit is None:
             async with aclosing(self._listen()) as events:
@@ -227,7 +233,9 @@ class ProcessHandle:
                     yield event
 
     async def wait(self, *, timeout_s: float) -> ExecResult:
-        """How it ended, with all its output that is kept. Raises TimeoutError; it then runs on."""
+        """How the program ended, with all its output that was kept. Raises TimeoutError; the
+        program then continues.
+        """
         end = monotonic() + timeout_s
         try:
             async with asyncio.timeout_at(asyncio.get_running_loop().time() + end - monotonic()):
@@ -247,7 +255,7 @@ class ProcessHandle:
             self._written += len(content)
 
     async def _listen(self) -> AsyncGenerator[tuple[StreamName, bytes]]:
-        """Its output until a stream ends, by its end or the time that one may take."""
+        """The program's output until a stream ends, or until the maximum time of a stream."""
         heard = self._heard
 
         def asked() -> sandbox_pb2.WaitProcessRequest:

@@ -1,4 +1,4 @@
-"""The sandbox services of one environment or agent, by its own names for them."""
+"""The sandbox services of one environment or agent, by the names that it uses for them."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ _CLOSE_S: Final = 15.0
 
 
 class SandboxUser(ABC):
-    """A service that uses sandbox services, which whoever puts the mesh together provides."""
+    """A service that uses sandbox services; the mesh must provide them."""
 
     @property
     @abstractmethod
     def sandboxes(self) -> SandboxServices:
-        """Those that it uses; known before it is open. Raises ConfigError."""
+        """The sandbox services that it uses; known before it is open. Raises ConfigError."""
 
 
 class SandboxServices:
     """The clients that all sessions of an environment, or all attempts of an agent, share.
 
-    user, name: whose they are, for messages. used: its own names for sandbox services. mapped:
-    the names of services in the mesh by its own.
-    Raises ConfigError for a mapping of a name that it does not use.
+    user, name: the environment or agent, for messages. used: its own names for sandbox services.
+    mapped: for its own names, the names of services in the mesh.
+    Raises ConfigError if a mapped name is not in `used`.
     """
 
     def __init__(
@@ -52,12 +52,12 @@ class SandboxServices:
         self._borrowing: SandboxClient | None = None
         if (stray := next((own for own in mapped if own not in self._used), None)) is not None:
             raise ConfigError(
-                f"the {user} uses no sandbox service {stray!r}; {nearest(stray, self._used)}",
+                f"the {user} declares no sandbox service {stray!r}; {nearest(stray, self._used)}",
                 path=f"{user}s.{name}",
             )
 
     def __bool__(self) -> bool:
-        """Whether sandboxes are used."""
+        """Whether any sandbox service is used."""
         return bool(self._used)
 
     @property
@@ -67,16 +67,18 @@ class SandboxServices:
 
     @property
     def mapped(self) -> list[str]:
-        """Those of `names` that the configuration chose, and that must be there."""
+        """The names in `names` that the configuration set. These services must exist."""
         return sorted(set(self._mapped.values()))
 
     @property
     def own(self) -> list[str]:
-        """Those that it did not choose, sorted: where nobody serves them, they are made for it."""
+        """The names in `names` that the configuration did not set, sorted. If nobody serves one
+        of them, the user's process runs it.
+        """
         return [name for name in self.names if name not in self.mapped]
 
     async def open(self, directory: PeerDirectory) -> None:
-        """Takes the directory, and waits up to a minute for the services. Raises ConfigError."""
+        """Sets the directory, and waits up to a minute for the services. Raises ConfigError."""
         self._borrowing = SandboxClient(directory)
         for name in self._used:
             service = self._mapped.get(name, name)
@@ -85,13 +87,13 @@ class SandboxServices:
                 await directory.pick(SANDBOX_SERVICE, service, timeout=_START_S)
             except MeshError as error:
                 raise ConfigError(
-                    f"the {self._user} uses a sandbox service {name!r}, and {error.message}; add "
-                    f"one of that name under sandboxes, or map it: sandboxes: {{{name}: NAME}}",
+                    f"the {self._user} uses a sandbox service {name!r}, but {error.message}; add a "
+                    f"service of that name under sandboxes, or map it: sandboxes: {{{name}: NAME}}",
                     path=f"{self._user}s.{self._name}",
                 ) from None
 
     async def close(self) -> None:
-        """Ends every sandbox that is left. Bounded."""
+        """Ends all remaining sandboxes. Takes bounded time."""
         clients = list(self._clients.values())
         self._clients.clear()
         if self._borrowing is not None:
@@ -101,15 +103,15 @@ class SandboxServices:
                 await asyncio.gather(*(client.close() for client in clients))
 
     def borrow(self, grant: grant_pb2.SandboxGrant, use: SandboxUse) -> SandboxHandle:
-        """A sandbox that another service lends, of whatever sandbox service."""
+        """A sandbox that another service lends, of any sandbox service."""
         if self._borrowing is None:
             raise self._not_open()
         return self._borrowing.attach(grant, use=use)
 
     def client(self, name: str) -> SandboxClient:
-        """The client of a service, by the user's own name for it.
+        """The client of a service, by the user's own name for the service.
 
-        Raises ValueError for one that it does not declare.
+        Raises ValueError for a name that the user does not declare.
         """
         client = self._clients.get(name)
         if client is not None:

@@ -34,7 +34,7 @@ class RolloutAgent:
     instance_id: str
 
     def network(self) -> sandbox_pb2.Network:
-        """A network that reaches the gateway at `AGENT_PORT`, and nothing else."""
+        """A network that reaches only the gateway, at `AGENT_PORT`."""
         return sandbox_pb2.Network(
             relay=sandbox_pb2.Relay(
                 service="gymmesh.agent.v1.AgentService",
@@ -50,20 +50,25 @@ class RolloutAgent:
 class SandboxSpec:
     """A sandbox that an author requests. Zero or empty: the default of the sandbox service.
 
-    image: the name of the image or snapshot that its file system starts from. image_digest: the
-        required digest of the image. build: an image to build instead.
-    cpus: processors. memory_mb, disk_mb: MiB. pids: the most processes and threads at a time.
-        life_s: its lifetime in seconds, after which it always ends.
+    image: the name of the image or snapshot whose files the sandbox starts with.
+    image_digest: the digest that the image must have.
+    build: an image to build instead.
+    cpus: processors.
+    memory_mb, disk_mb: MiB.
+    pids: the maximum number of concurrent processes and threads.
+    life_s: the sandbox's lifetime in seconds. It ends after that, whatever happens.
     network: see `Reach`.
-    env: variables of all its processes. user: their user. workdir: their working directory.
+    env, user, workdir: variables, user and working directory of all processes.
     files: written before any process starts, by path.
     labels: for people and the backend's own tools.
-    ttl_s: it ends this many seconds after its lease was last renewed; the client renews it.
-    start_timeout_s: the most seconds until it is ready, including an image's fetch or build.
-    service: the environment's own name for the sandbox service, which the configuration maps to
-        one of the mesh (`sandboxes: {sandbox: boxes}`).
-    lent: whether the agent may work in it. A lent sandbox opens with the session and is granted to
-        the agent. Others open on first use.
+    ttl_s: the sandbox ends this many seconds after the last renewal of its lease; the client renews
+    it.
+    start_timeout_s: the maximum number of seconds until the sandbox is ready, including an image's
+    fetch or build.
+    service: the environment's own name for the sandbox service, which the configuration maps to a
+    service of the mesh (`sandboxes: {sandbox: boxes}`).
+    lent: whether the agent may work in the sandbox. A lent sandbox opens with the session, and the
+    agent gets a grant for it. Other sandboxes open on first use.
     """
 
     image: str = ""
@@ -98,7 +103,7 @@ class SandboxSpec:
     def request(
         self, request_id: str, agent: RolloutAgent | None = None
     ) -> sandbox_pb2.CreateSandboxRequest:
-        """The request for it. Raises ValueError for an invalid network.
+        """The request for this sandbox. Raises ValueError for an invalid network.
 
         agent: the agent that the network `agent` reaches; None: no agent is reachable.
         """
@@ -132,7 +137,7 @@ class SandboxSpec:
 
 
 def network_of(reach: Reach, agent: RolloutAgent | None = None) -> sandbox_pb2.Network:
-    """The contract's message. Raises ValueError."""
+    """The contract's message for a network. Raises ValueError."""
     if isinstance(reach, sandbox_pb2.Network):
         return reach
     if reach == "agent" and agent is not None:
@@ -163,7 +168,7 @@ def _allowed(host: str | sandbox_pb2.AllowedHost) -> sandbox_pb2.AllowedHost:
 
 
 def path_bytes(path: str | bytes) -> bytes:
-    """A path as the contract has it; lone surrogates stand for bytes that are not UTF-8."""
+    """A path as the contract has it; lone surrogates represent bytes that are not UTF-8."""
     return path if isinstance(path, bytes) else path.encode("utf-8", "surrogateescape")
 
 

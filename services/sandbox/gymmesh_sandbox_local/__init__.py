@@ -1,7 +1,7 @@
-"""Running programs on this machine apart from it: namespaces, control groups, pipes, threads.
+"""Runs isolated programs on this machine: namespaces, control groups, pipes, threads.
 
-Both the sandbox service's bubblewrap and the environments that run programs of single answers
-stand on it. It knows no contract but the stubs.
+The sandbox service's backend bubblewrap uses it, and so do the environments that run programs of
+single answers. Of the contract, it uses only the generated stubs.
 """
 
 from gymmesh_sandbox_local.descriptors import Descriptors

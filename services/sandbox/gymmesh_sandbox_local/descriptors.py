@@ -1,4 +1,4 @@
-"""File descriptors that are closed with a block, each once."""
+"""File descriptors that are closed at the end of a block, each once."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from types import TracebackType
 
 
 class Descriptors:
-    """Owns descriptors until they are closed, given away, or the block ends."""
+    """Owns descriptors until they are closed or given away, or until the block ends."""
 
     def __init__(self) -> None:
         self._owned: set[int] = set()
@@ -25,13 +25,13 @@ class Descriptors:
             self.close(descriptor)
 
     def pipe(self) -> tuple[int, int]:
-        """A new pipe: its reading and its writing end."""
+        """A new pipe: its read end and its write end."""
         ends = os.pipe2(os.O_CLOEXEC)
         self._owned.update(ends)
         return ends
 
     def memory_file(self, content: bytes) -> int:
-        """A new file in memory, to be read from its start."""
+        """A new file in memory, positioned at its start."""
         descriptor = os.memfd_create("sandbox", os.MFD_CLOEXEC)
         self._owned.add(descriptor)
         view = memoryview(content)
@@ -41,11 +41,11 @@ class Descriptors:
         return descriptor
 
     def close(self, descriptor: int) -> None:
-        """Closes one."""
+        """Closes a descriptor."""
         self._owned.remove(descriptor)
         os.close(descriptor)
 
     def give(self, descriptor: int) -> int:
-        """Gives one away: another owner closes it."""
+        """Gives a descriptor away: another owner closes it."""
         self._owned.remove(descriptor)
         return descriptor

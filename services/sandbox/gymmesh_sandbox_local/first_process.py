@@ -1,9 +1,9 @@
-"""The first process of a sandbox: a program of some hundred bytes that waits for ever.
+"""The first process of a sandbox: a program of some hundred bytes that waits forever.
 
-It has to run in any root file system, which may have no program that waits, so it is made here
-and needs nothing of the root. It ignores SIGCHLD, which lets the kernel bury what is left to it,
-writes a byte to its standard output to say that the sandbox is complete, closes what it inherited,
-and pauses. Formats: elf(5); the machine code is what the assembler makes of the lines beside it.
+It must run in any root file system, which may have no program that waits. So it is created here and
+needs nothing from the root. It ignores SIGCHLD, so that the kernel removes its ended children. It
+writes a byte to its standard output when the sandbox is complete, closes what it inherited, and
+pauses. Formats: elf(5); the machine code is the assembler's output for the lines beside it.
 """
 
 from __future__ import annotations

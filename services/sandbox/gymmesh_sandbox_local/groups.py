@@ -1,9 +1,10 @@
-"""Control groups: one for each sandbox, and one in it for each process that was started there.
+"""Control groups: one for each sandbox, and in it one for each process that was started there.
 
-The sandbox's bounds memory, processes and processor of all together. The process's holds its
-descendants, whatever they do, so that they can be killed together. Groups can be used by a service
-that may make them below its own, which is usually root's right. Both versions of the interface are
-known (Documentation/admin-guide/cgroup-v1 and cgroup-v2.rst of the kernel).
+The sandbox's group limits memory, processes and processor of all its processes together. A
+process's group contains its descendants, whatever they do, so that they can be killed together. A
+service can use groups if it may create them below its own group, which usually only root may. Both
+versions of the interface are supported (Documentation/admin-guide/cgroup-v1 and cgroup-v2.rst of
+the kernel).
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ _OWN_PROCESSES = 2
 
 @dataclass(frozen=True, slots=True)
 class GroupLimits:
-    """What all processes of a sandbox may use; 0: no limit.
+    """What all processes of a sandbox together may use; 0: no limit.
 
-    yields: its processes get half of the usual share where others want the processor, too.
+    yields: whether its processes get half the usual CPU share if others need the processor, too.
     """
 
     memory_bytes: int = 0
@@ -45,10 +46,10 @@ class GroupLimits:
 
 @dataclass(frozen=True, slots=True)
 class MemoryEvents:
-    """What the kernel did for want of memory.
+    """The kernel's reports of memory shortage.
 
     limit_hits: how often the sandbox's own limit was reached. kills: how many processes were
-    killed, at that limit or at one above it, the machine's memory included.
+    killed, at that limit or at a higher one, including the machine's memory.
     """
 
     limit_hits: int = 0
@@ -57,7 +58,7 @@ class MemoryEvents:
 
 @dataclass(frozen=True, slots=True)
 class ProcessGroup:
-    """The processes that descend from one, the first included."""
+    """A process and its descendants."""
 
     folder: Path
     version: int
@@ -70,7 +71,7 @@ class ProcessGroup:
             return []
 
     def kill(self) -> None:
-        """Kills them, without a chance to fork meanwhile."""
+        """Kills the processes, without giving them a chance to fork meanwhile."""
         if self.version == 2:
             with contextlib.suppress(OSError):
                 (self.folder / "cgroup.kill").write_text("1")
@@ -82,21 +83,21 @@ class ProcessGroup:
                 os.kill(pid, signal.SIGKILL)
 
     def remove(self) -> None:
-        """Removes the group, unless something is in it."""
+        """Removes the group, unless processes are in it."""
         with contextlib.suppress(OSError):
             self.folder.rmdir()
 
 
 @dataclass(frozen=True, slots=True)
 class SandboxGroup:
-    """One sandbox's group, as the folder of each controller; version 2 has one folder for all."""
+    """One sandbox's group: a folder for each controller; in version 2, one folder for all."""
 
     folders: Mapping[str, Path]
     version: int
 
     @property
     def join_files(self) -> list[str]:
-        """The files that a process of a single thread writes "0" to in order to join."""
+        """The files to which a single-threaded process writes "0" to join the group."""
         return self._join(self.folders)
 
     def limit(self, limits: GroupLimits) -> None:
@@ -106,7 +107,7 @@ class SandboxGroup:
                 (folder / name).write_text(value)
 
     def process(self, number: int) -> tuple[ProcessGroup, list[str]]:
-        """A group in it for one process, and the files to join it. Raises OSError."""
+        """A group inside this group for one process, and the files to join it. Raises OSError."""
         folder = self.folders["pids"] / f"p{number}"
         folder.mkdir()
         if self.version == 2:
@@ -114,7 +115,7 @@ class SandboxGroup:
         return ProcessGroup(folder, 1), self._join({**self.folders, "pids": folder})
 
     def memory_events(self) -> MemoryEvents:
-        """What the kernel did so far for want of memory."""
+        """The kernel's reports of memory shortage so far."""
         folder = self.folders["memory"]
         file = folder / ("memory.events" if self.version == 2 else "memory.oom_control")
         found = _counts(file)
@@ -123,7 +124,9 @@ class SandboxGroup:
         return MemoryEvents(found.get("oom", 0) if self.version == 2 else kills, kills)
 
     def remove(self) -> bool:
-        """Kills what is left and removes the group, within seconds; whether it is gone."""
+        """Kills the remaining processes and removes the group, within seconds; returns whether
+        it is gone.
+        """
         gone = [_remove(folder) for folder in dict.fromkeys(self.folders.values())]
         return all(gone)
 
@@ -134,13 +137,13 @@ class SandboxGroup:
 
 
 def memory_events_of_machine(file: Path = _VMSTAT) -> MemoryEvents:
-    """What the kernel did on the whole machine, for sandboxes without a group."""
+    """The kernel's reports for the whole machine, for sandboxes without a group."""
     return MemoryEvents(kills=_counts(file).get("oom_kill", 0))
 
 
 def _counts(file: Path) -> dict[str, int]:
-    """The numbers of a file of the kernel with a name and a number in each line; none where it
-    cannot be read.
+    """The numbers in a kernel file with one name and number per line; empty if it cannot be
+    read.
     """
     with contextlib.suppress(OSError, ValueError):
         lines = (line.split() for line in file.read_text().splitlines())
@@ -151,9 +154,9 @@ def _counts(file: Path) -> dict[str, int]:
 class Groups:
     """The groups of one service instance, or of this process.
 
-    `owner`: tells the instance apart from others on this machine; a later life of it has to find
-    them. None: this process, see `remove_stale`. `root`: where groups are mounted. `own`: the list
-    of the groups that this process is in.
+    `owner`: identifies the instance among others on this machine, so that a later process of it
+    finds its groups. None: this process, see `remove_stale`. `root`: where groups are mounted.
+    `own`: the list of the groups of this process.
     """
 
     def __init__(self, owner: str | None, *, root: Path = _ROOT, own: Path = _OWN) -> None:
@@ -165,7 +168,7 @@ class Groups:
             self._prefix = f"{_PREFIX}{hashlib.sha256(owner.encode()).hexdigest()[:16]}-"
 
     def usable(self) -> bool:
-        """Whether a group can be made and limited here."""
+        """Whether a group can be created and limited here."""
         if not self._parents:
             return False
         try:
@@ -177,11 +180,11 @@ class Groups:
 
     @property
     def bounds_cpu(self) -> bool:
-        """Whether a limit of the processor can be set."""
+        """Whether a processor limit can be set."""
         return "cpu" in self._parents
 
     def make(self, name: str, limits: GroupLimits) -> SandboxGroup:
-        """A new group. Raises OSError, and leaves none then."""
+        """A new group. If it raises OSError, it leaves no group."""
         folders = {key: path / f"{self._prefix}{name}" for key, path in self._parents.items()}
         group = SandboxGroup(folders, self._version)
         try:
@@ -194,7 +197,7 @@ class Groups:
         return group
 
     def remove_stale(self) -> None:
-        """Removes the groups of processes that are gone, as after a SIGKILL."""
+        """Removes the groups of processes that are gone, for example after a SIGKILL."""
         prefix = _of_processes()
         for parent in set(self._parents.values()):
             for folder in parent.glob(f"{prefix}*"):
@@ -203,7 +206,9 @@ class Groups:
                     _remove(folder)
 
     def remove_all(self) -> int:
-        """Removes the groups of the instance, with the processes in them; how many sandboxes'."""
+        """Removes the groups of the instance, with their processes; returns the number of
+        sandboxes.
+        """
         names = set()
         for parent in set(self._parents.values()):
             for folder in parent.glob(f"{self._prefix}*"):
@@ -239,7 +244,9 @@ def _settings(controller: str, limits: GroupLimits, version: int) -> dict[str, s
 
 
 def _remove(folder: Path) -> bool:
-    """Kills what is in a group and those in it, and removes them; whether it is gone."""
+    """Kills everything in a group and in the groups below it, and removes them; returns whether
+    it is gone.
+    """
     end = time.monotonic() + _REMOVE_S
     while folder.is_dir():
         for inner in folder.glob("p*/"):
@@ -264,7 +271,9 @@ def _kill(folder: Path) -> None:
 
 
 def _parents(root: Path, own: Path) -> Mapping[str, Path]:
-    """The folder of this process for each controller; empty unless memory and pids are there."""
+    """The folder of this process for each controller; empty unless memory and pids are
+    available.
+    """
     found: dict[str, Path] = {}
     try:
         lines = own.read_text().splitlines()
@@ -289,7 +298,9 @@ def _existing(mount: Path, path: str) -> Path:
 
 
 def _delegated(folder: Path) -> set[str]:
-    """The controllers that groups below a version 2 folder have, after asking for ours."""
+    """The delegated controllers of groups below a version 2 folder, after requesting the needed
+    ones.
+    """
     control = folder / "cgroup.subtree_control"
     for name in _CONTROLLERS:
         with contextlib.suppress(OSError):

@@ -1,6 +1,7 @@
-"""The namespaces of one sandbox: bubblewrap makes them, a first process holds them, others join.
+"""The namespaces of one sandbox: bubblewrap creates them, a first process holds them, others join.
 
-Invariant: all processes in them end with the first one, and the launcher ends after all of them.
+Invariant: all processes in the namespaces end with the first process, and the launcher ends after
+all of them.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ _HIDDEN = ("/proc/cmdline", "/proc/keys")
 
 
 class LaunchEnd(Enum):
-    """Why namespaces were not made.
+    """Why namespaces were not created.
 
     SPAWNER_GONE: the spawner ended. KILLED: something killed bubblewrap or the first process.
-    REFUSED: bubblewrap or the spawner could not make them as they were described.
+    REFUSED: bubblewrap or the spawner could not create them as specified.
     """
 
     SPAWNER_GONE = "spawner gone"
@@ -42,14 +43,15 @@ class LaunchEnd(Enum):
 
 @dataclass(frozen=True, slots=True)
 class NamespacesSpec:
-    """How namespaces are made.
+    """How namespaces are created.
 
     Attributes:
-        command: bubblewrap's, see `bubblewrap_command`.
+        command: bubblewrap's command, see `bubblewrap_command`.
         join: files of control groups that bubblewrap joins first, see SandboxGroup.
-        mounts: what the spawner mounts before, in a mount namespace that bubblewrap alone has.
-        id_map: the users of a user namespace that the spawner makes; empty: bubblewrap makes it.
-        descriptors: further ones that the command names, from FIRST_DESCRIPTOR on.
+        mounts: what the spawner mounts before, in a mount namespace that only bubblewrap has.
+        id_map: the users of a user namespace that the spawner creates; empty: bubblewrap creates
+            it.
+        descriptors: further descriptors that the command names, from FIRST_DESCRIPTOR on.
     """
 
     command: Sequence[bytes]
@@ -67,15 +69,15 @@ def bubblewrap_command(
     user: tuple[int, int] | None = None,
     network: bool = False,
 ) -> list[bytes]:
-    """The command that makes namespaces and runs the first process in them.
+    """The command that creates namespaces and runs the first process in them.
 
     Args:
         bwrap: the path of bubblewrap.
-        root: options that make the file system.
-        after: further ones, after `/proc` and `/dev` are there.
-        user: the user and group id inside, where bubblewrap makes the user namespace; None where
-            the spawner does.
-        network: whether the machine's network is seen.
+        root: options that create the file system.
+        after: further options, after `/proc` and `/dev` exist.
+        user: the user and group id inside, if bubblewrap creates the user namespace; None if the
+            spawner does.
+        network: whether the machine's network is visible.
     """
     command = [bwrap, "--unshare-pid", "--unshare-ipc", "--unshare-uts"]
     command += ["--unshare-cgroup-try", "--hostname", "sandbox", "--die-with-parent"]
@@ -95,13 +97,13 @@ def bubblewrap_command(
 
 
 class Namespaces:
-    """Namespaces that are open from `open` to `stop`, and can be opened again after that.
+    """Namespaces that are open from `open` to `stop`, and can be opened again.
 
     Args:
-        starter: what starts everything in them.
+        starter: starts everything in them.
         filter: the filter of system calls.
         first_process: a memory file with the program that holds them.
-        token: tells them apart from others of the same starter.
+        token: identifies them among others of the same starter.
     """
 
     def __init__(self, starter: Starter, filter: bytes, first_process: int, token: int) -> None:
@@ -114,29 +116,31 @@ class Namespaces:
 
     @property
     def first_pid(self) -> int:
-        """The process id of the first process on this machine; 0: it is not there."""
+        """The process id of the first process on this machine; 0: there is none."""
         return self._first.pid if self._first is not None else 0
 
     @property
     def launcher_pid(self) -> int:
-        """That of bubblewrap, which stays outside; 0: it is not there."""
+        """The process id of bubblewrap, which stays outside; 0: there is none."""
         return self._launcher.pid if self._launcher is not None else 0
 
     @property
     def ended(self) -> asyncio.Future[int]:
-        """The end of bubblewrap, and so of all; cancelled when the spawner is gone."""
+        """The end of bubblewrap, and so of all processes; cancelled if the spawner is gone."""
         assert self._launcher is not None
         return self._launcher.status
 
     @property
     def ending(self) -> bool:
-        """Whether the first process has ended or begun to: all others are killed before."""
+        """Whether the first process has ended or has begun to end. All others are killed before
+        it ends.
+        """
         return self._first is not None and _exiting(self._first)
 
     async def open(self, spec: NamespacesSpec) -> int:
-        """Makes them; returns a descriptor of their root, the caller's to close.
+        """Creates the namespaces; returns a descriptor of their root, which the caller closes.
 
-        Raises SpawnError; `stop` then ends what is there.
+        Raises SpawnError; then call `stop` to end what exists.
         """
         with Descriptors() as owned:
             heard, heard_end = owned.pipe()
@@ -157,7 +161,7 @@ class Namespaces:
         return root
 
     async def failed_launch(self, seconds: float) -> LaunchEnd:
-        """Why `open` raised SpawnError. Waits so long for the end of bubblewrap."""
+        """Why `open` raised SpawnError. Waits up to this time for the end of bubblewrap."""
         launcher = self._launcher
         if not self._starter.running:
             return LaunchEnd.SPAWNER_GONE
@@ -171,19 +175,19 @@ class Namespaces:
         return LaunchEnd.REFUSED
 
     async def start(self, process: ProcessStart) -> StartedProcess:
-        """Starts a process in them. Raises SpawnError."""
+        """Starts a process in the namespaces. Raises SpawnError."""
         fields = {"box": self._token, "filter": self._filter}
         return await start_process(self._starter, "exec", process, **fields)
 
     def kill(self) -> None:
-        """Kills all that is in them."""
+        """Kills everything in the namespaces."""
         if self._first is not None:
             self._first.signal(signal.SIGKILL)
         elif self._launcher is not None:
             self._launcher.signal(signal.SIGKILL)
 
     async def stop(self) -> None:
-        """Ends them with all that is in them; harmless when called twice."""
+        """Ends the namespaces with everything in them; may be called twice."""
         self.kill()
         launcher, self._launcher = self._launcher, None
         if launcher is not None:
@@ -195,7 +199,9 @@ class Namespaces:
 
 
 async def _until_ready(output: OutputPipe) -> None:
-    """Waits for the first process's word. Raises SpawnError with what bubblewrap wrote instead."""
+    """Waits for the first process's report. Raises SpawnError with what bubblewrap wrote
+    instead.
+    """
     said = b""
     while READY not in said:
         piece = await output.read(4096)
@@ -206,8 +212,9 @@ async def _until_ready(output: OutputPipe) -> None:
 
 
 def _was_killed(status: int) -> bool:
-    """Whether a status of bubblewrap, as os.waitpid has it, says that SIGKILL ended it, or the
-    first process, whose end it passes on as a shell does.
+    """Whether a status of bubblewrap, in the form of os.waitpid, says that SIGKILL ended
+    bubblewrap or the first process. Like a shell, bubblewrap passes on the end of the first
+    process.
     """
     return os.waitstatus_to_exitcode(status) in (-signal.SIGKILL, 128 + signal.SIGKILL)
 

@@ -1,7 +1,7 @@
 """A program's pipes on the event loop.
 
-On readiness callbacks, as the pipe transports of uvloop close a descriptor twice: the second time
-it may be another program's, since programs are started in a thread.
+They use readiness callbacks, because uvloop's pipe transports close a descriptor twice. The second
+time, the descriptor may belong to another program, because programs are started in a thread.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _AHEAD = 262_144
 
 
 class _PipeEnd:
-    """One end of a pipe, which belongs to it from now on."""
+    """One end of a pipe, which this object owns from now on."""
 
     def __init__(self, descriptor: int) -> None:
         self._fd = descriptor
@@ -33,7 +33,7 @@ class _PipeEnd:
 
 
 class OutputPipe(_PipeEnd):
-    """The reading end of a pipe."""
+    """The read end of a pipe."""
 
     def __init__(self, descriptor: int) -> None:
         super().__init__(descriptor)
@@ -41,18 +41,20 @@ class OutputPipe(_PipeEnd):
         self._watch()
 
     async def read(self, size: int) -> bytes:
-        """At most `size` bytes, as soon as there are any; none at the end."""
+        """At most `size` bytes, as soon as there are any; empty at the end."""
         await self.until_readable()
         return self._take(size)
 
     async def until_readable(self) -> bool:
-        """Wait for something to read, and leave it there; False when the pipe ended before."""
+        """Wait until there is something to read, without reading it; False if the pipe ended
+        first.
+        """
         while not self._buffer and not self._ended:
             await self._more()
         return bool(self._buffer)
 
     async def read_exactly(self, size: int) -> bytes:
-        """So many bytes. Raises EOFError when the pipe ended before."""
+        """Exactly this many bytes. Raises EOFError if the pipe ended first."""
         while len(self._buffer) < size:
             if self._ended:
                 raise EOFError("the program's output has ended")
@@ -60,7 +62,7 @@ class OutputPipe(_PipeEnd):
         return self._take(size)
 
     def close(self) -> None:
-        """Close it; harmless when called twice."""
+        """Close it; may be called twice."""
         self._end()
         self._close()
 
@@ -106,10 +108,10 @@ class OutputPipe(_PipeEnd):
 
 
 class InputPipe(_PipeEnd):
-    """The writing end of a pipe."""
+    """The write end of a pipe."""
 
     async def write(self, data: bytes) -> None:
-        """Write all of it. Raises OSError when the reader is gone, or it was closed."""
+        """Write everything. Raises OSError if the reader is gone, or if the pipe was closed."""
         view = memoryview(data)
         while view:
             if self._ended:
@@ -120,7 +122,7 @@ class InputPipe(_PipeEnd):
                 await self._until_writable()
 
     def close(self) -> None:
-        """Close it, so that the program's input ends; harmless when called twice."""
+        """Close it, so that the program's input ends; may be called twice."""
         self._unwatch()
         self._ended = True
         self._changed.set()

@@ -1,12 +1,12 @@
 """The filter of system calls for untrusted programs, assembled as classic BPF.
 
-Everything is allowed but what reaches beyond a program's own business: tracing, mounting, new
-namespaces, keys, kernel modules, the clock, io_uring, sockets other than unix and internet ones
-(vsock would pass by the network namespace); and what holds memory outside of any process, which
-no limit of processes counts. Pure: it makes bytes and touches nothing.
+The filter permits everything except two groups. The first reaches beyond a program: tracing,
+mounting, new namespaces, keys, kernel modules, the clock, io_uring, and sockets other than unix and
+internet sockets (vsock would bypass the network namespace). The second holds memory outside of any
+process, which no limit of processes counts. Pure: it creates bytes and changes nothing.
 
-Formats: `struct sock_filter` of linux/filter.h (u16 code, u8 jt, u8 jf, u32 k) over
-`struct seccomp_data` of linux/seccomp.h (u32 nr, u32 arch, u64 ip, u64 args[6]).
+Formats: `struct sock_filter` of linux/filter.h (u16 code, u8 jt, u8 jf, u32 k) over `struct
+seccomp_data` of linux/seccomp.h (u32 nr, u32 arch, u64 ip, u64 args[6]).
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ _DENIED: dict[str, tuple[int | None, int | None]] = {
 
 
 class UnknownProcessor(ValueError):
-    """Sandboxes are not known on this kind of processor, named as `platform.machine()` does."""
+    """There is no filter for this kind of processor, named as by `platform.machine()`."""
 
     def __init__(self, machine: str) -> None:
         super().__init__(f"no filter of system calls is known for {machine} processors")
@@ -108,7 +108,7 @@ _MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 
 
 def filter_for(machine: str) -> bytes:
-    """The program for a processor as `platform.machine()` names it. Raises `UnknownProcessor`."""
+    """The filter for a processor, named as by `platform.machine()`. Raises `UnknownProcessor`."""
     known = _MACHINES.get(machine)
     if known is None:
         raise UnknownProcessor(machine)
@@ -142,12 +142,14 @@ def _op(code: int, k: int, jump_true: int = 0, jump_false: int = 0) -> bytes:
 
 
 def _if_equal(value: int, result: int) -> list[bytes]:
-    """Give the result where what is loaded is this value."""
+    """Return the result if the loaded value is this value."""
     return [_op(_JUMP_EQUAL, value, 0, 1), _op(_RETURN, result)]
 
 
 def _when(number: int, argument: int, body: list[bytes]) -> list[bytes]:
-    """The body, with the argument's low half loaded, for one system call; then its number again."""
+    """The body, with the argument's low half loaded, for one system call; then load its number
+    again.
+    """
     skip = len(body) + 2
     return [
         _op(_JUMP_EQUAL, number, 0, skip),

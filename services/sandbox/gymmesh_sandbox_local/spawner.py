@@ -1,13 +1,13 @@
 """The process that starts everything in sandboxes, so that the service itself never forks.
 
-It is started once, as a script, before any sandbox, and stays single-threaded: only such a process
-may join another user namespace. It reads requests from a socket, answers with process and file
-descriptors, and reports how each process ended. When the service is gone the socket ends, the
-spawner ends, and bubblewrap's `--die-with-parent` ends all sandboxes.
+It is started once, as a script, before any sandbox, and stays single-threaded, because only a
+single-threaded process may join another user namespace. It reads requests from a socket, answers
+with process and file descriptors, and reports how each process ended. If the service ends, the
+socket ends, then the spawner ends, and bubblewrap's `--die-with-parent` ends all sandboxes.
 
-Wire format, both ways: one SOCK_SEQPACKET message of `marshal` data (a request above 32 KiB is in
-a memory file, which is then the first descriptor) with descriptors attached. Both ends are this
-installation's, so the format has no version.
+Wire format, both ways: one SOCK_SEQPACKET message of `marshal` data with descriptors attached. A
+request above 32 KiB is in a memory file, which is then the first descriptor. Both ends belong to
+this installation, so the format has no version.
 
 Standard library only: it runs without the packages of the service.
 """
@@ -73,7 +73,9 @@ def main() -> None:
 
 
 class Spawner:
-    """What the process does. `privileged`: it is root outside of any user namespace of ours."""
+    """The spawner's work. `privileged`: whether it is root outside of any user namespace of
+    ours.
+    """
 
     def __init__(self, service: socket.socket, *, privileged: bool) -> None:
         self._service = service
@@ -94,7 +96,7 @@ class Spawner:
         }
 
     def isolate(self) -> None:
-        """Gets the rights to mount, where nobody else sees it."""
+        """Gets the rights to mount in a mount namespace that only this process sees."""
         if self._privileged:
             _check(_LIBC.unshare(_CLONE_NEWNS), "unshare")
         else:
@@ -106,7 +108,7 @@ class Spawner:
         _mount(b"none", b"/", b"", _MS_REC | _MS_PRIVATE, b"")
 
     def get_ready(self) -> None:
-        """Says that requests can come."""
+        """Reports that requests can be sent."""
         os.chdir("/")
         self._own_pids = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
         self._send({"ready": True})
@@ -165,10 +167,10 @@ class Spawner:
     # ---- sandboxes
 
     def _start_box(self, request: dict[str, Any], descriptors: list[int]) -> None:
-        """bubblewrap, which makes a sandbox; its end is the sandbox's.
+        """Starts bubblewrap, which creates a sandbox. The end of bubblewrap is the sandbox's end.
 
         Descriptors: 1 and 2 of the first process, the filter of system calls, the first process
-        itself, and further ones that bubblewrap reads.
+        itself, and further descriptors that bubblewrap reads.
         """
         mapped, tell_mapped = os.pipe()
         map_me, tell_map_me = os.pipe()
@@ -219,7 +221,7 @@ class Spawner:
         os.execve(request["argv"][0], request["argv"], {})
 
     def _enter_box(self, request: dict[str, Any], descriptors: list[int]) -> None:
-        """Notes a sandbox's first process, until bubblewrap ends, and hands out its root."""
+        """Notes a sandbox's first process until bubblewrap ends, and returns its root."""
         parent = request["parent"]
         with open(f"/proc/{parent}/task/{parent}/children", "rb") as file:
             children = file.read().split()
@@ -242,7 +244,7 @@ class Spawner:
         self._launched[parent] = request["box"]
 
     def _make_socket(self, request: dict[str, Any], descriptors: list[int]) -> None:
-        """Makes a socket in a sandbox's network, for the service."""
+        """Creates a socket in a sandbox's network, for the service."""
         box = self._box(request)
         helper = os.fork()
         if not helper:
@@ -265,7 +267,7 @@ class Spawner:
     # ---- processes in them
 
     def _start_process(self, request: dict[str, Any], descriptors: list[int]) -> None:
-        """A process in a sandbox, which becomes this process's child.
+        """Starts a process in a sandbox, as a child of this process.
 
         Descriptors: its standard streams.
         """
@@ -273,7 +275,9 @@ class Spawner:
         self._tell_started(self._fork_in(box, request, descriptors), request["token"])
 
     def _start_plain(self, request: dict[str, Any], descriptors: list[int]) -> None:
-        """A process of this machine, held by limits alone. Descriptors as for `_start_process`."""
+        """Starts a process of this machine that only has limits. Descriptors as for
+        `_start_process`.
+        """
         pid = os.fork()
         if not pid:
             _in_child(self._become_plain, request, descriptors)
@@ -286,7 +290,7 @@ class Spawner:
         os.close(pidfd)
 
     def _fork_in(self, box: int, request: dict[str, Any], descriptors: list[int]) -> int:
-        """Forks into a sandbox's namespace of process ids, which is one of children."""
+        """Forks into a sandbox's namespace of process ids, which applies to children."""
         if not self._privileged:
             return self._fork_beside(box, request, descriptors)
         _check(_LIBC.setns(box, _CLONE_NEWPID), "setns")
@@ -300,7 +304,9 @@ class Spawner:
         return pid
 
     def _fork_beside(self, box: int, request: dict[str, Any], descriptors: list[int]) -> int:
-        """The same where this process could not return to its own: a child makes a sibling."""
+        """The same, if this process could not return to its own namespace: a child creates a
+        sibling.
+        """
         answer, tell = os.pipe()
         helper = os.fork()
         if not helper:
@@ -360,10 +366,10 @@ def _begin_session(rlimits: Sequence[tuple[int, int]], descriptors: Sequence[int
 
 
 def _in_child(become: Callable[..., None], *arguments: Any) -> NoReturn:
-    """Runs what makes another program of this process.
+    """Runs the steps that turn this process into another program.
 
-    Kills this process when that fails, as when its sandbox ends meanwhile: no exit code of a
-    program is taken for it.
+    If a step fails, for example because the sandbox ends meanwhile, it kills this process, so that
+    its exit code is never read as the program's.
     """
     try:
         become(*arguments)
@@ -411,7 +417,7 @@ def _join(groups: Sequence[str]) -> None:
 
 
 def _keep_descriptors(descriptors: Sequence[int]) -> None:
-    """Makes them 0, 1, 2 …, and closes all others."""
+    """Makes these descriptors 0, 1, 2 …, and closes all others."""
     # Copied beyond the numbers that they are to get, so that none covers another.
     first = max(64, len(descriptors))
     high = [fcntl.fcntl(one, fcntl.F_DUPFD_CLOEXEC, first) for one in descriptors]
@@ -433,7 +439,7 @@ def _limit(name: int, value: int) -> None:
 
 
 def _drop_capabilities(kept: int) -> None:
-    """Leaves those of the bit mask, in the sandbox's user namespace, for good."""
+    """Permanently keeps only the capabilities of the bit mask, in the sandbox's user namespace."""
     if kept:
         for number in range(_CAPABILITIES):
             if not kept >> number & 1:

@@ -39,7 +39,7 @@ class ProcessStart:
 
 @dataclass(frozen=True, slots=True)
 class StartedProcess:
-    """A process, and this side's ends of its standard streams; all are the caller's to close."""
+    """A process, and this side's ends of its standard streams. The caller closes all of them."""
 
     child: Child
     stdin: InputPipe
@@ -47,7 +47,7 @@ class StartedProcess:
     stderr: OutputPipe
 
     def close(self) -> None:
-        """Lets go of it; harmless when called twice."""
+        """Releases it; may be called twice."""
         self.stdin.close()
         self.stdout.close()
         self.stderr.close()
@@ -57,7 +57,7 @@ class StartedProcess:
 async def start_process(
     starter: Starter, op: str, process: ProcessStart, **fields: Any
 ) -> StartedProcess:
-    """Has the spawner start a process by one of its operations. Raises SpawnError."""
+    """Lets the spawner start a process by one of its operations. Raises SpawnError."""
     with Descriptors() as owned:
         stdin_end, stdin = owned.pipe()
         (stdout, stdout_end), (stderr, stderr_end) = owned.pipe(), owned.pipe()

@@ -1,4 +1,6 @@
-"""The service's side of the process that starts everything in sandboxes: see `spawner`."""
+"""The service's side of the spawner, the process that starts everything in sandboxes: see
+`spawner`.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +27,11 @@ _CLOSE_S = 10.0
 
 
 class SpawnError(OSError):
-    """The spawner could not do what it was asked to, or is gone."""
+    """The spawner could not carry out a request, or is gone."""
 
 
 class SpawnerGone(SpawnError):
-    """The spawner has ended, and with it all that it started."""
+    """The spawner has ended, together with everything that it started."""
 
     def __init__(self) -> None:
         super().__init__("the spawner of sandboxes has ended")
@@ -39,10 +41,10 @@ class Child:
     """A child of the spawner.
 
     Attributes:
-        pid: its process id on this machine; belongs to it while `pidfd` is open.
+        pid: its process id on this machine; it is valid while `pidfd` is open.
         pidfd: closed by `close`.
-        status: as `os.waitpid` has it, once it has ended; the future is cancelled when the spawner
-            is gone.
+        status: as from `os.waitpid`, when the child has ended; the future is cancelled if the
+            spawner is gone.
     """
 
     def __init__(self, pid: int, pidfd: int, status: asyncio.Future[int]) -> None:
@@ -62,18 +64,19 @@ class Child:
                 signal.pidfd_send_signal(self.pidfd, number)
 
     def close(self) -> None:
-        """Forgets it; harmless when called twice."""
+        """Forgets it; may be called twice."""
         if self.pidfd >= 0:
             os.close(self.pidfd)
             self.pidfd = -1
 
 
 class Starter:
-    """Starts sandboxes and the processes in them, through a spawner of its own.
+    """Starts sandboxes and the processes in them, through its own spawner.
 
-    When the spawner ends without `close`, all that it started ends too, and `open` starts another.
+    If the spawner ends without `close`, everything that it started ends, too, and `open` starts
+    another spawner.
 
-    plain: it starts processes of this machine, and needs no right to make namespaces.
+    plain: whether it starts processes of this machine, and needs no right to create namespaces.
     """
 
     def __init__(self, *, plain: bool = False) -> None:
@@ -88,7 +91,7 @@ class Starter:
 
     @property
     def running(self) -> bool:
-        """Whether requests can be made."""
+        """Whether requests can be sent."""
         return self._socket is not None
 
     @property
@@ -97,7 +100,7 @@ class Starter:
         return self._process.pid if self._process is not None else 0
 
     async def open(self) -> None:
-        """Starts the spawner, or another one. Raises SpawnError, with what it wrote."""
+        """Starts a spawner; an earlier one is closed. Raises SpawnError, with its output."""
         await self.close()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
@@ -119,7 +122,7 @@ class Starter:
             raise SpawnError(lines[-1] if lines else "the spawner of sandboxes ended")
 
     async def close(self) -> None:
-        """Ends the spawner and all that it started; harmless when called twice."""
+        """Ends the spawner and everything that it started; may be called twice."""
         self._disconnect()
         process, self._process = self._process, None
         if process is not None:
@@ -132,7 +135,9 @@ class Starter:
                 process.stderr.close()
 
     async def start(self, op: str, descriptors: Sequence[int], **fields: Any) -> Child:
-        """Makes the request that starts a child. The descriptors are copied, not taken over."""
+        """Sends the request that starts a child. The descriptors are copied, so the caller still
+        owns them.
+        """
         token = next(self._tokens)
         status = asyncio.get_running_loop().create_future()
         self._children[token] = status
@@ -144,13 +149,15 @@ class Starter:
         return Child(answer["pid"], received[0], status)
 
     async def enter(self, box: int, launcher: int) -> tuple[list[int], int]:
-        """The first process of a sandbox that is ready: descriptors of it and its root, its id."""
+        """The first process of a ready sandbox: descriptors of the process and of its root, and
+        its id.
+        """
         token = next(self._tokens)
         answer, received = await self._request(token, "enter", (), {"box": box, "parent": launcher})
         return received, answer["pid"]
 
     async def ask(self, op: str, **fields: Any) -> list[int]:
-        """Makes a request that starts nothing; returns the descriptors that it is answered with."""
+        """Sends a request that starts nothing; returns the descriptors of the answer."""
         _, received = await self._request(next(self._tokens), op, (), fields)
         return received
 

@@ -1,4 +1,4 @@
-"""The threads of running processes, and how long each was ready but had no processor.
+"""The threads of running processes, and how long each thread was ready but had no processor.
 
 Formats: proc_pid_stat(5) for the states, and the kernel's Documentation/scheduler/sched-stats.rst
 for `schedstat`: nanoseconds run, nanoseconds waited for a processor, turns.
@@ -20,9 +20,9 @@ _ENDED = (b"Z", b"X")
 
 
 def descendants_of(root: int) -> list[int]:
-    """A process and those that descend from it, as far as their parents live; parents first.
+    """A process and its descendants, as far as their parents live; parents first.
 
-    Those that have ended, and wait for their parents to ask, are left out.
+    Processes that have ended, but were not yet collected by their parents, are omitted.
     """
     found, waiting = [root], [root]
     while waiting:
@@ -44,10 +44,11 @@ def _lives(process: str) -> bool:
 
 
 def threads_of(root: int, processes: Iterable[int]) -> Sequence[process_pb2.ThreadUsage]:
-    """The threads of processes. What ends meanwhile is left out.
+    """The threads of processes. Processes that end meanwhile are omitted.
 
-    `root`: what they descend from; its share of a processor is what they were started with. Empty
-    where the kernel does not count waits. Reads files: not for an event loop.
+    `root`: the process that they descend from; its CPU share is the share with which they were
+    started. Empty if the kernel does not count waits. Reads files, so do not call it on an event
+    loop.
     """
     try:
         share = _share(_fields(_PROC / str(root)))
@@ -75,7 +76,7 @@ def _usage(folder: Path, share: tuple[bytes, bytes]) -> process_pb2.ThreadUsage:
 
 
 def _share(fields: list[bytes]) -> tuple[bytes, bytes]:
-    """What decides on a thread's share of a processor."""
+    """The properties that determine a thread's CPU share."""
     return fields[_NICE], fields[_POLICY]
 
 

@@ -48,7 +48,7 @@ async def test_errors_and_the_end(client: Driver, tmp_path: Path) -> None:
     async with shelved("math", ["openenv"], tmp_path) as shelf:
         play = (await shelf.plays(1))[0]
         early, unknown, missing, over = await client.play(shelf, play, "errors")
-        assert "send reset first. (code: EXECUTION_ERROR)" in early
+        assert "Send reset first. (code: EXECUTION_ERROR)" in early
         assert "(code: VALIDATION_ERROR)" in unknown
         assert "(code: VALIDATION_ERROR)" in missing
         assert "The episode is over" in over

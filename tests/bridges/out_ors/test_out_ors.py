@@ -52,7 +52,7 @@ async def test_errors_and_two_at_once(client: Driver, tmp_path: Path) -> None:
         assert "There is no tool 'fly'" in unknown
         assert "Tool input validation error" in wrong
         assert "The episode is over" in over
-        assert "task is not a task of this environment" in missing
+        assert "task does not name a task of this environment" in missing
 
 
 async def test_no_verdict_is_an_error(client: Driver, tmp_path: Path) -> None:

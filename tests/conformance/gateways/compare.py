@@ -128,8 +128,8 @@ async def _played(name: str, adapter: GatewayAdapter) -> list[CaseResult]:
 def table(rows: Sequence[Row]) -> list[str]:
     """The rows in Markdown; `other API`: cases of programs whose API the gateway does not offer."""
     lines = [
-        "| gateway | version | APIs | calls: passed | failed | not shown "
-        "| tokens: passed | failed | not shown | other API |",
+        "| gateway | version | APIs | calls: passed | calls: failed | calls: not shown "
+        "| tokens: passed | tokens: failed | tokens: not shown | other API |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:

@@ -96,7 +96,7 @@ async def test_art_trains_each_sampled_token_once_or_the_hook_refuses(
         assert made.counts["tokens_lost"] == 0
     else:
         assert f"of its {sampled} sampled tokens" in refusal
-        assert "ART renders the conversation anew" in refusal
+        assert "ART renders the conversation again" in refusal
         assert re.search(r": at token \d+ '.+' became '|, and its tokenizer raised ", refusal)
         assert "append-only" not in refusal
         assert set(times) <= {0, 1}

@@ -200,7 +200,7 @@ def test_an_actor_with_its_own_reward_is_rejected_with_an_error(
     assert batch == []
     said = capfd.readouterr().out  # AReaL's log of errors
     assert "AReaL can't represent" in said
-    assert "'critic' has a reward of its own" in said
+    assert "actor 'critic' has its own reward" in said
 
 
 def test_lost_tokens_can_be_accepted(router: Router, qwen: str, engine: Engine) -> None:
@@ -221,7 +221,7 @@ def test_workflows_of_one_configuration_share_a_mesh(qwen: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"params": {"temperature": 0.2}}, "settings: params: temperature: AReaL samples with its"),
+        ({"params": {"temperature": 0.2}}, "settings: params: temperature: AReaL samples with the"),
         ({"repeat": 3}, "there is no option 'repeat'; did you mean 'repeats'"),
     ],
 )

@@ -191,11 +191,11 @@ def report(found: dict[str, Found], at: Sequence[Point]) -> str:
     there = {name: one for name, one in found.items() if not one.absent}
     bare, others = there[BARE], {name: one for name, one in there.items() if name != BARE}
     own = next(name for name in others if name != VERIFIERS)
-    heads = ["programs, calls", "bare call, p50 / p99, ms"]
+    heads = ["number of programs, API, how the model answers", "bare call, p50 / p99, ms"]
     heads += [f"{_title(name, one)}, added p50 / p99, ms" for name, one in others.items()]
-    heads += [f"{_title(name, one)}, CPU, ms a call" for name, one in others.items()]
+    heads += [f"{_title(name, one)}, CPU per call, ms" for name, one in others.items()]
     with_peer = VERIFIERS in others
-    heads += ["share of verifiers' CPU"] * with_peer
+    heads += ["our CPU / CPU of verifiers"] * with_peer
     rows = []
     for point in at:
         row = [_label(point), f"{percentile(bare.ms(point), 0.5):.1f} / "
@@ -210,7 +210,7 @@ def report(found: dict[str, Found], at: Sequence[Point]) -> str:
         rows.append(row)
     absent = [f"{_title(name, one)}: ABSENT ({one.absent})." for name, one in found.items()
               if one.absent]  # fmt: skip
-    title = "The additional cost of a captured call over the bare call:"
+    title = 'Part "Calls": the additional cost of a captured call over the bare call:'
     return "\n\n".join([title, table(heads, rows), *absent])
 
 

@@ -147,11 +147,18 @@ def report(found: Mapping[str, Found]) -> str:
     ]
     absent = [f"{_TITLES[kind]}: ABSENT ({one.absent})." for kind, one in found.items()
               if one.absent]  # fmt: skip
-    heads = ["program", "at once", "one alone calls the model after, s", "all have called after, s",
-             "CPU of each until then, s", "memory of each then, MB",
-             "all have completed after, s"]  # fmt: skip
+    heads = [
+        "program",
+        "number at the same time",
+        "one program alone: time until it calls the model, s",
+        "all programs: time until the last has called the model, s",
+        "CPU of each program until then, s",
+        "memory of each program at that moment, MB",
+        "time from the model's answer until all have completed, s",
+    ]
     told = (
-        "Programs in sandboxes, all of which wait for their model at the same moment; none failed:"
+        'Part "Programs": programs in sandboxes. All of them wait for their model at the same '
+        "moment. None failed:"
     )
     return "\n\n".join([told, table(heads, rows), *absent])
 

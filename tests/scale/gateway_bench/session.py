@@ -187,26 +187,36 @@ def measure(calls: int) -> dict[str, dict[str, float]]:
     return figures
 
 
+_DONE: Final = {
+    "row made": "build the row",
+    "row read": "read the row",
+    "page": "show the rollout on the page of `gym-cli view`",
+    **{f"export {name}": f"export `{name}`" for name in CASES},
+}
+
+
 def report(found: dict[int, dict[str, dict[str, float]]]) -> str:
     """Part of the page's section."""
     parts = [name for name in next(iter(found.values())) if name != "call"]
     rows = [
         [
-            name,
+            _DONE.get(name, name),
             *(f"{one[name]['bytes'] / 1e3:,.0f}" if "bytes" in one[name] else ""
               for one in found.values()),
             *(f"{one[name]['ms']:.1f}" for one in found.values()),
         ]
         for name in parts
     ]  # fmt: skip
-    heads = ["", *(f"{calls} calls, KB" for calls in found)]
+    heads = ["what is done", *(f"{calls} calls, KB" for calls in found)]
     heads += [f"{calls} calls, CPU ms" for calls in found]
-    last = ", ".join(f"{one['call']['ms']:.1f}" for one in found.values())
+    *most, last = (f"{one['call']['ms']:.1f}" for one in found.values())
+    *fewer, many = map(str, found)
     return (
-        "One session, of whose calls each reads 100 new tokens and samples 100:\n\n"
-        f"{table(heads, rows)}\n\n"
-        f"Its last calls take {last} ms from the request to the answer, the program's own body of "
-        "all that was said before included."
+        'Part "A session": one session, in which each call reads 100 new tokens and samples 100:'
+        f"\n\n{table(heads, rows)}\n\n"
+        f"The last calls of a session of {', '.join(fewer)} and {many} calls take "
+        f"{', '.join(most)} and {last} ms from the request to the answer. The body of such a "
+        "request contains the whole conversation."
     )
 
 

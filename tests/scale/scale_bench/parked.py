@@ -74,15 +74,15 @@ def report(found: dict[str, Parked], rollouts: int) -> str:
         for name, one in found.items()
     ]
     heads = [
-        "",
+        "contender",
         "KB per rollout",
-        "above the bare loop",
-        "longest block, ms",
-        "with waits for a processor",
+        "KB more than the bare loop",
+        "longest block of the event loop, ms",
+        "longest block including waits for a processor, ms",
     ]
     return (
-        f"{rollouts:,} rollouts in flight, parked in a model call of {_MODEL_S:.0f} s; none failed:"
-        f"\n\n{table(heads, rows)}"
+        f"Part `parked`: {rollouts:,} rollouts in flight, each waiting for a model call of "
+        f"{_MODEL_S:.0f} s. None failed:\n\n{table(heads, rows)}"
     )
 
 

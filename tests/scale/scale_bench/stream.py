@@ -158,12 +158,13 @@ def report(one: Stream) -> str:
         ["collector's memory after the first fifth of the run, MB", f"{one.early_mb:.0f}"],
         ["collector's memory at the end, MB", f"{one.late_mb:.0f}"],
         ["collector's memory at most, MB", f"{one.most_mb:.0f}"],
-        ["written in all, MB", f"{one.disk_mb:.0f}"],
-        ["to disk, MB/s", f"{one.disk_mb_s:.1f}"],
+        ["written to disk in total, MB", f"{one.disk_mb:.0f}"],
+        ["written to disk, MB/s", f"{one.disk_mb_s:.1f}"],
     ]
     return (
-        f"{one.rollouts:,} rollouts of five events through one collector, {_IN_FLIGHT} in flight,"
-        f" from a scripted agent in another process:\n\n{table(['', ''], rows)}"
+        f"Part `stream`: {one.rollouts:,} rollouts of five events through one collector, "
+        f"{_IN_FLIGHT} in flight, from a scripted agent in another process:\n\n"
+        f"{table(['what is measured', 'result'], rows)}"
     )
 
 

@@ -149,10 +149,16 @@ def report(found: dict[int, dict[str, float]]) -> str:
         ]
         for turns, one in found.items()
     ]
-    heads = ["turns", "CPU, µs", "agent and model, bytes", "events, bytes", "row, bytes"]
+    heads = [
+        "turns of the rollout",
+        "CPU, µs",
+        "between agent and model, bytes",
+        "events, bytes",
+        "row, bytes",
+    ]
     return (
-        "The cost of one turn, by the number of turns, with a model service that keeps the"
-        f" conversation:\n\n{table(heads, rows)}"
+        "Part `turns`. The cost of one turn, by the number of turns of the rollout. The model "
+        f"service keeps the conversation:\n\n{table(heads, rows)}"
     )
 
 

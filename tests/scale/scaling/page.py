@@ -55,41 +55,53 @@ def costs_table(figures: Figures, costs: Costs, model: Model) -> str:
         "[performance](../reference/performance.md)",
         "[its format](../reference/journal.md#format)",
     )
+    here = "`make bench-scaling`"
     rows_have = f"{costs.row_bytes:.0f} and {costs.turn_row_bytes:.0f} bytes"
     shares = [f"{name} {us:.0f}" for name, us in figures.collectors[0].cpu_us.items() if us >= 1]
     begin, instance, watcher = registry.change
     changes = f"{begin:.0f} + {instance:.2f} I + {watcher:.0f} W µs"
-    calls = f"{fanout.call:.0f} µs, and its share of a message's {fanout.message:.0f} µs"
+    calls = (
+        f"{fanout.call:.0f} µs, and a share of the {fanout.message:.0f} µs of the message that "
+        "carries the call"
+    )
     rows = [
         [
-            "a rollout of two turns, CPU over all processes of a mesh",
+            "CPU of a rollout of two turns, all processes of a mesh",
             f"{costs.mesh_ms:.2f} ms",
             page,
         ],
         [
-            "the same by process, on this machine while busy",
+            "CPU of a rollout of two turns in each process of a mesh, this machine, busy",
             f"{', '.join(shares)} µs",
-            "here",
+            here,
         ],
-        ["a rollout of two turns, in a cell", f"{costs.cell_ms:.2f} ms", page],
-        ["each further turn", f"{costs.turn_us:.0f} µs", page],
+        ["CPU of a rollout of two turns in a cell", f"{costs.cell_ms:.2f} ms", page],
+        ["CPU of each further turn", f"{costs.turn_us:.0f} µs", page],
         ["memory of a rollout that waits for its model, mesh", f"{costs.mesh_kb:.1f} KB", page],
-        ["the same, cell", f"{costs.cell_kb:.1f} KB", page],
-        ["a collector, for five events", f"{costs.collector_us:.0f} µs", page],
-        ["a row of two turns; each further turn", rows_have, page],
-        ["the journal, for a rollout", f"{journal_bytes()} bytes", journal],
-        ["renewing a lease, with I instances listed", _line(registry.renew, "I"), "here"],
-        ["a change, with I instances and W watchers", changes, "here"],
-        ["a new watcher", _line(registry.snapshot, "I"), "here"],
-        ["memory of a watcher", _line(registry.watcher_memory, "I", "KB"), "here"],
-        ["an instance in a message to a watcher", f"{registry.instance_bytes:.0f} bytes", "here"],
-        ["choosing a call's instance among n", _line(directory.choose, "n"), "here"],
-        ["choosing an attempt's agent among n", _line(directory.assign, "n"), "here"],
-        ["applying a change, in a process that knows n", _line(directory.change, "n"), "here"],
-        ["a call between processes, both sides", calls, "here"],
-        ["a connection between processes, both sides", f"{fanout.peer_kb:.0f} KB", "here"],
+        ["memory of a rollout that waits for its model, cell", f"{costs.cell_kb:.1f} KB", page],
+        [
+            "CPU of a collector for the five events of a rollout",
+            f"{costs.collector_us:.0f} µs",
+            page,
+        ],
+        ["size of a row of two turns, and of each further turn in a row", rows_have, page],
+        ["size of a rollout's records in the journal", f"{journal_bytes()} bytes", journal],
+        ["CPU of the registry to renew a lease", _line(registry.renew, "I"), here],
+        ["CPU of the registry to send a change to all watchers", changes, here],
+        ["CPU of the registry for a new watcher", _line(registry.snapshot, "I"), here],
+        ["memory of the registry for a watcher", _line(registry.watcher_memory, "I", "KB"), here],
+        [
+            "size of an instance in a message to a watcher",
+            f"{registry.instance_bytes:.0f} bytes",
+            here,
+        ],
+        ["CPU to choose the instance for a call", _line(directory.choose, "n"), here],
+        ["CPU to choose the agent for an attempt", _line(directory.assign, "n"), here],
+        ["CPU of a watcher to apply a change", _line(directory.change, "n"), here],
+        ["CPU of a call between processes, both sides", calls, here],
+        ["memory of a connection, both sides", f"{fanout.peer_kb:.0f} KB", here],
     ]
-    return table(["item", "cost", "measured"], rows)
+    return table(["item", "cost", "measured by"], rows)
 
 
 def _line(line: tuple[float, float], name: str, unit: str = "µs") -> str:
@@ -104,24 +116,24 @@ def held(figures: Figures, model: Model) -> list[tuple[str, float, float, str]]:
     """What, predicted, measured, the unit. Nothing here was used to fit the model."""
     found: list[tuple[str, float, float, str]] = []
     last = figures.registry[-1]
-    size = f"{last.instances} instances, {last.watchers} watchers"
+    size = f"registry, {last.instances} instances, {last.watchers} watchers"
     registry = model.registry
     found += [
-        (f"registry of {size}: a renewal", registry.renew_us(last.instances), last.renew_us, "µs"),
+        (f"{size}: renewing a lease", registry.renew_us(last.instances), last.renew_us, "µs"),
         (
-            "the same: a change, sent to all watchers",
+            f"{size}: sending a change to all watchers",
             registry.change_us(last.instances, last.watchers),
             last.change_us,
             "µs",
         ),
         (
-            "the same: a new watcher",
+            f"{size}: a new watcher",
             registry.snapshot_us(last.instances),
             last.snapshot_us,
             "µs",
         ),
         (
-            "the same: memory of a watcher",
+            f"{size}: memory of a watcher",
             registry.watcher_kb(last.instances),
             last.watcher_kb,
             "KB",
@@ -130,7 +142,12 @@ def held(figures: Figures, model: Model) -> list[tuple[str, float, float, str]]:
     for one in figures.directory[1:-1]:
         directory, known = model.directory, f"a process that knows {one.instances} instances"
         found += [
-            (f"{known}: choosing one", directory.choose_us(one.instances), one.choose_us, "µs"),
+            (
+                f"{known}: choosing the instance for a call",
+                directory.choose_us(one.instances),
+                one.choose_us,
+                "µs",
+            ),
             (
                 f"{known}: applying a change",
                 directory.change_us(one.instances),
@@ -138,14 +155,14 @@ def held(figures: Figures, model: Model) -> list[tuple[str, float, float, str]]:
                 "µs",
             ),
             (
-                f"{known}: finding the least busy",
+                f"{known}: finding the least busy agent",
                 directory.assign_us(one.instances),
                 one.assign_us,
                 "µs",
             ),
         ]
     for peers in figures.fanout[1:-1]:
-        what = f"{IN_FLIGHT} calls in flight to {peers.peers} peers: a call"
+        what = f"{IN_FLIGHT} calls in flight to {peers.peers} peers: CPU of a call"
         predicted = model.fanout.call_us(peers.peers, peers.calls_per_s, IN_FLIGHT)
         found.append((what, predicted, peers.call_us, "µs"))
     shared = collectors.Shared.of(figures.collectors[0])
@@ -154,9 +171,9 @@ def held(figures: Figures, model: Model) -> list[tuple[str, float, float, str]]:
         count = several.collectors
         each, cost = shared.each_per_s(count), sum(shared.cpu_us.values())
         found += [
-            (f"{what}rollouts per second, all together", shared.per_s(count), several.per_s, ""),
-            ("the same, the slowest collector", each, several.least_per_s, ""),
-            ("the same: CPU per rollout, all processes", cost, sum(several.cpu_us.values()), "µs"),
+            (f"{what}rollouts per second, all collectors", shared.per_s(count), several.per_s, ""),
+            (f"{what}rollouts per second, slowest collector", each, several.least_per_s, ""),
+            (f"{what}CPU per rollout, all processes", cost, sum(several.cpu_us.values()), "µs"),
         ]
     whole = figures.loss
     if whole is None:
@@ -165,7 +182,7 @@ def held(figures: Figures, model: Model) -> list[tuple[str, float, float, str]]:
     lost, again = float(loss.lost), float(whole.lost_attempts)
     found += [
         ("one of two meshes killed: attempts lost", lost, again, ""),
-        ("the same: until the run ended", loss.seconds, whole.lost_s, "s"),
+        ("one of two meshes killed: time until the run ended", loss.seconds, whole.lost_s, "s"),
     ]
     return found
 
@@ -218,12 +235,14 @@ def _sizes(model: Model, layout: Layout) -> str:
             lambda one: f"{one.work.in_flight / one.machines:,.0f}",
         ),
         _row(
-            "memory for these rollouts per machine", short, lambda one: f"{one.memory_mb:,.0f} MB"
+            "memory for rollouts and connections per machine",
+            short,
+            lambda one: f"{one.memory_mb:,.0f} MB",
         ),
         _row("CPU per rollout, 2 turns", short, _rollout),
-        _row("the same, 50 turns", long, _rollout),
+        _row("CPU per rollout, 50 turns", long, _rollout),
         _row("busy processors, 2 turns of 30 s", short, lambda one: f"{one.processors:,.0f}"),
-        _row("the same, 50 turns of 20 s", long, lambda one: f"{one.processors:,.0f}"),
+        _row("busy processors, 50 turns of 20 s", long, lambda one: f"{one.processors:,.0f}"),
         _row(
             "connections per agent",
             short,
@@ -246,17 +265,17 @@ def _sizes(model: Model, layout: Layout) -> str:
             lambda one: _bold(_time(one.upgrade_s), one.upgrade_s <= UPGRADE_S),
         ),
         _row(
-            "the same, each service for its own view",
+            "each service's CPU for a rolling upgrade",
             short,
             lambda one: _bold(_time(one.view_s), one.view_s <= UPGRADE_S),
         ),
         _row(
-            "collectors, 2 turns; busy",
+            "collectors, 2 turns; CPU use of each",
             short,
             lambda one: f"{one.collectors:,}; {_busy(one.collector_busy)}",
         ),
         _row(
-            "the same, 50 turns",
+            "collectors, 50 turns; CPU use of each",
             long,
             lambda one: f"{one.collectors:,}; {_busy(one.collector_busy)}",
         ),
@@ -305,7 +324,7 @@ def limits_table(model: Model) -> str:
         most = [most_machines(model, layout, keeps) for layout in Layout]
         rows.append([what, *("never" if one is None else f"{_round(one):,}" for one in most)])
     rows.sort(key=lambda row: float("inf") if row[1] == "never" else float(row[1].replace(",", "")))
-    return table(["part that reaches its limit", *(f"{one.value}" for one in Layout)], rows)
+    return table(["limit that is reached", *(f"{one.value}" for one in Layout)], rows)
 
 
 def _round(value: int) -> int:
@@ -326,7 +345,12 @@ def restart_table(model: Model) -> str:
         rows.append(
             [f"{services:,}", seconds, f"{found.given_up:,.0f}", f"{found.sent_gb:,.2f} GB"]
         )
-    heads = ["services", "until all are listed and informed", "abandoned calls", "sent to watchers"]
+    heads = [
+        "services",
+        "time until the registry lists all services and has informed them",
+        "abandoned calls",
+        "sent to watchers",
+    ]
     return table(heads, rows)
 
 
@@ -342,17 +366,17 @@ def zone_table() -> str:
             [
                 what,
                 f"{loss.lost * scale:,.0f}",
-                f"{work:.0%} of what is in flight",
-                f"{loss.slowest:.0%}",
-                f"{loss.seconds - whole.seconds:+.0f} s of {whole.seconds:,.0f}",
+                f"{work:.0%} of the work in flight",
+                f"{loss.slowest:.0%} of the usual rate",
+                f"{whole.seconds:,.0f} s + {loss.seconds - whole.seconds:.0f} s",
             ]
         )
     heads = [
         "",
         "attempts lost",
         "repeated work",
-        "rollouts ended in the worst ten seconds",
-        "the run of ten rounds takes",
+        "rollouts that end in the worst ten seconds",
+        "length of the run: without the loss, and added by the loss",
     ]
     return table(heads, rows)
 
@@ -385,8 +409,8 @@ def collectors_table(model: Model) -> str:
         "rollouts",
         "agents per collector",
         "collector's CPU per rollout",
-        "most rollouts per second",
-        "collectors for a million in flight",
-        "written by each",
+        "most rollouts per second of a collector",
+        "collectors for a million rollouts in flight",
+        "written by each collector",
     ]
     return table(heads, rows)

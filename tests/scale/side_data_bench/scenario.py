@@ -15,11 +15,11 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gymmesh_agent.config import AgentConfig
+from gymmesh_client.rollout import completed_of_row
 from gymmesh_mesh import MeshConfig, up
 from gymmesh_model.config import ModelConfig, SideDataConfig
 from gymmesh_rows import RowError, read_row
 from gymmesh_trainers.rollouts import samples_of
-from gymmesh_trainers.trainer_collector.stored import completed_of_row
 from tests.scale.report import table
 from tests.scale.rollout_bench.contender import ROOT
 from tests.scale.rollout_bench.ours import configuration
@@ -117,24 +117,28 @@ class Found:
             _watched("agent", self.agent),
             _watched("collector, killed once and resumed", self.collector),
             _watched("model service", self.model, lag=False),
-            ["a process that only ticks", "", "", "", *_lags(self.idle)],
+            ["an idle process with only the timer", "", "", "", *_lags(self.idle)],
         ]
-        heads = ["process", "RSS after the first fifth, MB", "at the end, MB", "most, MB",
-                 "late p50, ms", "p99, ms", "busy p99, ms", "most, ms"]  # fmt: skip
+        heads = ["process", "RSS after the first fifth, MB", "RSS at the end, MB",
+                 "highest RSS, MB", "late p50, ms", "late p99, ms", "busy p99, ms",
+                 "busy at most, ms"]  # fmt: skip
         return (
-            f"{scenario.rollouts} rollouts of {scenario.calls} calls with {each / 1e6:.1f} MB of "
-            f"side data each, {self.read_bytes / 1e9:.2f} GB in all, {scenario.in_flight} in "
-            f"flight, in "
-            f"{self.seconds:.0f} s ({self.read_bytes / 1e6 / self.seconds:.0f} MB/s, the policy "
-            "that makes the numbers and the reader that checks them on the same cores). The "
-            f"collector was killed by SIGKILL after {self.killed_after} rollouts and resumed. "
-            f"Every rollout's rows were read by digest and were bit for bit those that the policy "
-            f"gave.\n\n{table(heads, rows)}\n\nA row has {fmean(self.row_bytes):,.0f} bytes, of "
-            f"which {fmean(self.reference_bytes):,.0f} are references to side data "
-            f"({each / fmean(self.reference_bytes):,.0f} times less than the numbers); the rest "
-            "are its tokens and texts. Late: how much later than due a loop ran a task that ticks "
-            "inside it, whatever other programs did to the machine. Busy: the CPU time of the "
-            "loop's thread between two ticks, 5 ms apart."
+            f"The run had {scenario.rollouts} rollouts of {scenario.calls} calls, "
+            f"{scenario.in_flight} in flight. Each rollout had {each / 1e6:.1f} MB of side data, "
+            f"{self.read_bytes / 1e9:.2f} GB in total. The run took {self.seconds:.0f} s "
+            f"({self.read_bytes / 1e6 / self.seconds:.0f} MB/s). The policy that generates the "
+            "numbers and the reader that checks them ran on the same cores. The bench killed the "
+            f"collector by SIGKILL after {self.killed_after} rollouts and resumed it. The reader "
+            "read the side data of every rollout by its digest. All bytes were equal to those "
+            f"that the policy returned.\n\n{table(heads, rows)}\n\n"
+            "- *Late* is the delay of a timer in the event loop: how much later than its due time "
+            "the loop ran the timer. The load of other programs on the machine adds to this "
+            "delay.\n"
+            "- *Busy* is the CPU time of the loop's thread between two ticks of the timer, 5 ms "
+            f"apart.\n\nA row has {fmean(self.row_bytes):,.0f} bytes. Of these, "
+            f"{fmean(self.reference_bytes):,.0f} bytes are references to side data, "
+            f"{each / fmean(self.reference_bytes):,.0f} times less than the side data. The rest "
+            "are the row's tokens and texts."
         )
 
 

@@ -99,6 +99,6 @@ def test_agent_in_a_file_is_loaded_once(tmp_path: Path) -> None:
 
 
 def test_options_that_nobody_reads_are_refused() -> None:
-    with pytest.raises(ValueError, match="ToolLoopAgent takes no options, got: depth"):
+    with pytest.raises(ValueError, match="ToolLoopAgent has no options; remove: depth"):
         ToolLoopAgent({"depth": 3})
     assert issubclass(ToolLoopAgent, Agent)

@@ -308,7 +308,7 @@ async def test_an_instance_that_is_not_known_here_is_said(tmp_path: Path) -> Non
     async with agent_of(Works, StandIn(tmp_path, "boxes-0"), environment) as mesh:
         failure = (await mesh.run())[-1].failed.failure
     assert failure.boundary == rollout_pb2.BOUNDARY_SANDBOX
-    assert "name a sandbox service under sandboxes" in failure.status.message
+    assert "configure a sandbox service under" in failure.status.message
 
 
 async def test_services_that_are_not_there_are_said(tmp_path: Path) -> None:
@@ -318,5 +318,5 @@ async def test_services_that_are_not_there_are_said(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"agents\.a: the agent uses a sandbox service 'sandbox'"):
         await service.open(PeerDirectory())
     config = AgentConfig(use=f"{__name__}:Works", sandboxes={"sandbox": "boxes"})
-    with pytest.raises(ConfigError, match=r"agents\.a: the agent uses no sandbox service"):
+    with pytest.raises(ConfigError, match=r"agents\.a: the agent declares no sandbox service"):
         await AgentService(config, "a", "a-0").open(PeerDirectory())

@@ -158,7 +158,7 @@ def test_progress_in_words() -> None:
         ({"state": "paused"}, "paused; resume with: gym-cli runs resume"),
         ({"state": "draining", "why": "drained"}, "draining (drained); press Ctrl-C again to stop"),
         ({"away": ("agent 'tool_loop'",)}, "waiting for agent 'tool_loop'"),
-        ({"groups": 16, "held": True}, "no new groups: the trainer has not taken"),
+        ({"groups": 16, "held": True}, "no new groups: the trainer has not acknowledged"),
     ],
 )
 def test_what_stands_in_a_runs_way(changes: dict[str, Any], words: str) -> None:
@@ -172,7 +172,7 @@ def test_causes_in_words() -> None:
     tally.add_retry(pb.BOUNDARY_MODEL, "MODEL_TIMEOUT")
     tally.failures["TOOL"] = tally.causes["TOOL TOOL_TIMEOUT"] = 3
     assert progress_lines(figures(tally), 10)[-1] == (
-        "put back 2  failed: TOOL TOOL_TIMEOUT 3  retried: MODEL MODEL_TIMEOUT 1"
+        "requeued 2  failed: TOOL TOOL_TIMEOUT 3  retried: MODEL MODEL_TIMEOUT 1"
     )
 
 

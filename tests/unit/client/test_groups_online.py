@@ -186,7 +186,7 @@ async def test_weights_of_unknown_version_count_as_stale_where_a_limit_was_asked
     assert fresh == ["t-2", "t-3", "t-4"]
     assert stream.store.counts()["stale"] == 2
     [message] = caplog.messages
-    assert message.startswith("max_staleness: groups whose model reports no weights version count")
+    assert message.startswith("max_staleness: groups whose model reports no weights version are")
 
 
 async def test_no_group_is_stale_as_long_as_no_version_is_known(

@@ -299,7 +299,7 @@ async def test_a_shard_that_is_being_collected_is_not_merged(tmp_path: Path) -> 
     output = RunOutput.open(
         files, ONE, OpenOptions(resume=True, shard=Shard(1, 2), tasks=4, repeats=1)
     )
-    with pytest.raises(UserError, match="another collector writes to it"):
+    with pytest.raises(UserError, match="another collector is writing to this file"):
         merge(paths, OutputFiles(tmp_path / "merged.jsonl"))
     output.abandon()
 

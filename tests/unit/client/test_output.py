@@ -200,7 +200,7 @@ async def test_two_collectors_cannot_share_an_output(tmp_path: Path) -> None:
     output = resume(files)
     again: list[dict[str, Any]] = [{"resume": True}, {"overwrite": True}]
     for more in again:
-        with pytest.raises(UserError, match="another collector writes to it"):
+        with pytest.raises(UserError, match="another collector is writing to this file"):
             begin(files, **more)
     output.abandon()
     output.abandon()

@@ -249,7 +249,7 @@ async def test_the_reader_of_all_groups_acknowledges_while_it_reads(tmp_path: Pa
         with pytest.raises(MeshError, match="are read by one reader") as error:
             await remote.consumer("rank-0", consumers=1).next(WAIT_S)
         assert error.value.reason_name == "RUN_STATE"
-        with pytest.raises(MeshError, match="was not issued by this session") as error:
+        with pytest.raises(MeshError, match="is not a cursor of this session") as error:
             await remote.acknowledge(99)
         assert error.value.reason_name == "FIELD_INVALID"
 

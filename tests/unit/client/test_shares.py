@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
+from gymmesh_client.groups.share_records import ShareRecord, SharesState
 from gymmesh_client.groups.shares import Consumer, ConsumerClaim, GroupShares, group_tokens
 from gymmesh_runtime.errors import MeshError
 
@@ -63,13 +64,16 @@ class Sharing(RuleBasedStateMachine):
         self.acknowledged: Counter[int] = Counter()
         self.processes: dict[str, Process] = {}
         self.zombies: list[tuple[str, Process]] = []
+        self.tokens: dict[int, int] = {}  # by group
+        self.noted: list[ShareRecord] = []
 
     @rule(tokens=st.lists(st.integers(1, 50), min_size=1, max_size=4))
     def finish(self, tokens: list[int]) -> None:
         for one in tokens:
             if self.finished - len(self.acknowledged) < 12:
                 self.finished += 1
-                self.shares.offer(self.finished, one)
+                self.tokens[self.finished] = one
+                self.shares.offer(self.finished, str(self.finished), one)
 
     @rule(seconds=st.floats(0.1, 6.0))
     def wait(self, seconds: float) -> None:
@@ -132,6 +136,38 @@ class Sharing(RuleBasedStateMachine):
         assert error.value.reason_name == "CONSUMER_REPLACED"
 
     @rule()
+    def resume_the_collector(self) -> None:
+        """It is killed and resumed, and has what it noted; all connections broke."""
+        state = self.state()
+        self.shares = GroupShares(12, LEASE_S)
+        left = [one for one in self.tokens if str(one) not in state.done]
+        self.shares.restore(state, {str(one): one for one in left}, self.now)
+        for one in left:
+            if one not in self.shares.held:
+                self.shares.offer(one, str(one), self.tokens[one])
+        for name, process in self.processes.items():
+            process.consumer = self.shares._members[name]
+            process.stream = 0
+
+    def state(self) -> SharesState:
+        self.noted += self.shares.records
+        self.shares.records = []
+        return SharesState.of(self.noted)
+
+    @invariant()
+    def what_is_noted_is_what_is(self) -> None:
+        state, shares = self.state(), self.shares
+        assert state.done == {str(one) for one in self.acknowledged}
+        assert (state.consumers, state.cursor) == (shares.consumers, shares._cursor)
+        assert {
+            name: (one.incarnation, one.level, one.last, one.dead, list(one.held))
+            for name, one in state.members.items()
+        } == {
+            name: (one.incarnation, one.level, one.last, one.dead, list(one.held))
+            for name, one in shares._members.items()
+        }
+
+    @rule()
     def give(self) -> None:
         self.shares.expire(self.now)
         give_all(self.shares, self.now)
@@ -188,7 +224,7 @@ def test_groups_that_come_one_at_a_time_are_shared_to_within_one_group(
 ) -> None:
     shares, consumers = joined(of)
     for number, size in enumerate(sizes, start=1):
-        shares.offer(number, size)
+        shares.offer(number, f"t-{number}", size)
         ((name, _),) = give_all(shares, 0.0)
         levels = [one.level for one in consumers]
         assert max(levels) - min(levels) <= max(sizes)
@@ -207,7 +243,7 @@ def test_tokens_are_even_though_all_take_the_same_number_of_groups(
     chance = random.Random(seed)
     sizes = [1 + min(20_000, int(chance.lognormvariate(6.0, 1.2))) for _ in range(2000)]
     shares, consumers = joined(4, most=16)
-    left = list(enumerate(sizes, start=1))
+    left = [(number, f"t-{number}", size) for number, size in enumerate(sizes, start=1)]
     passed = 0
     while left or not shares.all_given:
         while left and len(shares._waiting) < in_flight:
@@ -224,12 +260,12 @@ def test_tokens_are_even_though_all_take_the_same_number_of_groups(
 
 def test_nothing_is_given_before_all_are_here_or_they_had_time_to_come() -> None:
     shares = GroupShares(12, LEASE_S, start_s=20.0)
-    shares.offer(1, 5)
+    shares.offer(1, "t-1", 5)
     shares.join(claim("rank-0", 2), 3.0)
     assert shares.choose(4.0) is None
     assert shares.due(4.0) == 23.0
     other = GroupShares(12, LEASE_S)
-    other.offer(1, 5)
+    other.offer(1, "t-1", 5)
     other.join(claim("rank-0", 2), 3.0)
     other.join(claim("rank-1", 2), 5.0)
     assert give_all(other, 5.0) == [("rank-0", 1)]
@@ -239,7 +275,7 @@ def test_nothing_is_given_before_all_are_here_or_they_had_time_to_come() -> None
 def test_a_consumer_that_hangs_keeps_nothing_from_the_others() -> None:
     shares, (slow, quick) = joined(2, most=4)
     for number in range(1, 41):
-        shares.offer(number, 10)
+        shares.offer(number, f"t-{number}", 10)
     done = 0
     while give_all(shares, 0.0):
         done += len(shares.acknowledge("rank-1", "one", quick.last, 0.0))
@@ -248,11 +284,11 @@ def test_a_consumer_that_hangs_keeps_nothing_from_the_others() -> None:
 
 def test_a_consumer_that_comes_late_does_not_get_everything() -> None:
     shares, (first, second) = joined(2, most=8)
-    shares.offer(1, 10)
+    shares.offer(1, "t-1", 10)
     give_all(shares, 0.0)
     shares.leave(second, second.stream, 0.0)
     for number in range(2, 101):
-        shares.offer(number, 10)
+        shares.offer(number, f"t-{number}", 10)
         give_all(shares, 0.0)
         shares.acknowledge("rank-0", "one", first.last, 0.0)
     assert first.level == 1000
@@ -263,7 +299,7 @@ def test_a_consumer_that_comes_late_does_not_get_everything() -> None:
 def test_what_a_dead_consumer_held_goes_to_the_others_with_new_cursors() -> None:
     shares, (first, second) = joined(2, most=8)
     for number in range(1, 5):
-        shares.offer(number, 10)
+        shares.offer(number, f"t-{number}", 10)
     assert give_all(shares, 0.0) == [("rank-0", 1), ("rank-1", 2), ("rank-0", 3), ("rank-1", 4)]
     assert shares.acknowledge("rank-0", "one", 1, 1.0) == [1]
     shares.leave(first, first.stream, 1.0)
@@ -287,7 +323,7 @@ def test_what_a_dead_consumer_held_goes_to_the_others_with_new_cursors() -> None
 def test_a_stream_that_breaks_off_is_continued_with_the_same_groups() -> None:
     shares, (first, _) = joined(2, most=8)
     for number in range(1, 4):
-        shares.offer(number, 10)
+        shares.offer(number, f"t-{number}", 10)
     give_all(shares, 0.0)
     old = first.stream
     shares.leave(first, old, 0.0)
@@ -303,7 +339,7 @@ def test_a_stream_that_breaks_off_is_continued_with_the_same_groups() -> None:
 
 def test_another_process_takes_a_name_at_once() -> None:
     shares, (first, second) = joined(2, most=8)
-    shares.offer(1, 10)
+    shares.offer(1, "t-1", 10)
     give_all(shares, 0.0)
     again = shares.join(claim("rank-0", 2, "two"), 1.0)
     with pytest.raises(MeshError) as error:
@@ -315,6 +351,29 @@ def test_another_process_takes_a_name_at_once() -> None:
     assert give_all(shares, 1.0) == [("rank-0", 1)]
     assert list(again.held) == [2]
     assert not second.held
+
+
+def test_after_a_restart_the_consumers_have_time_to_come_back() -> None:
+    shares, consumers = joined(2)
+    shares.offer(1, "t-1", 10)
+    shares.offer(2, "t-2", 10)
+    give_all(shares, 1.0)
+    state = SharesState.of(shares.records)
+    again = GroupShares(100, LEASE_S)
+    again.restore(state, {"t-1": 1, "t-2": 2}, 100.0)
+    again.offer(3, "t-3", 10)
+    one = consumers[0]
+    back = again.join(claim(one.name, 2, one.incarnation, continues=True), 101.0)
+    assert list(back.held) == list(one.held)
+    # The other one may only be slow to come back; the lease is shorter than that.
+    assert again.due(101.0) == 160.0
+    again.expire(159.0)
+    assert give_all(again, 159.0) == []
+    assert again.expire(160.0) == 1
+    assert give_all(again, 160.0) == [("rank-0", 2), ("rank-0", 3)]
+    with pytest.raises(MeshError) as error:
+        again.join(claim("rank-1", 2, continues=True), 161.0)
+    assert why(error) == ("CONSUMER_REPLACED", "lease")
 
 
 def test_a_collector_that_was_restarted_knows_nobody() -> None:
@@ -329,7 +388,7 @@ def test_a_collector_that_was_restarted_knows_nobody() -> None:
 
 def test_the_number_of_consumers_changes_once_all_have_left() -> None:
     shares, members = joined(2, most=8)
-    shares.offer(1, 10)
+    shares.offer(1, "t-1", 10)
     give_all(shares, 0.0)
     with pytest.raises(MeshError, match="as one of 2") as error:
         shares.join(claim("rank-0", 3, "new"), 1.0)
@@ -339,7 +398,7 @@ def test_the_number_of_consumers_changes_once_all_have_left() -> None:
     new = [shares.join(claim(f"rank-{rank}", 3, "new"), 2.0) for rank in range(3)]
     assert give_all(shares, 2.0) == [("rank-0", 1)]
     assert [one.level for one in new] == [10, 0, 0]
-    with pytest.raises(MeshError, match="one too many"):
+    with pytest.raises(MeshError, match="one consumer too many"):
         shares.join(claim("rank-3", 3, "new"), 2.0)
 
 
@@ -364,7 +423,7 @@ def test_what_no_consumer_may_say(bad: ConsumerClaim, reason: str, field_name: s
 
 def test_a_cursor_that_was_not_sent_is_refused() -> None:
     shares, (first, _) = joined(2)
-    shares.offer(1, 10)
+    shares.offer(1, "t-1", 10)
     give_all(shares, 0.0)
     with pytest.raises(MeshError, match="2 was not sent to rank-0") as error:
         shares.acknowledge("rank-0", "one", 2, 0.0)

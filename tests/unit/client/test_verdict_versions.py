@@ -67,8 +67,8 @@ async def test_a_verdict_of_another_version_in_the_middle_of_a_run_is_told(
         for number, version in enumerate(("1", "1", "2", "2")):
             await recorder.completed(make_task(), judged(f"ro-{number}", version))
     assert [one.message for one in caplog.records] == [
-        "verdicts of math have version 2, but earlier ones of this run have 1: rewards of "
-        "different versions may not be comparable"
+        "verdicts of math have version 2, but earlier verdicts of this run have version 1: "
+        "rewards of different versions may not be comparable"
     ]
     assert tally.verdicts == {"math": {"1": 2, "2": 2}}
     summary = summarize(tally, requested=4, wall_s=1.0, repeats=1, output="o", failures_output="f")

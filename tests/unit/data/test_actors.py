@@ -206,7 +206,7 @@ def test_show_says_how_a_program_ended_and_what_it_wrote_last() -> None:
         ]
         return [line for line in lines if line.startswith(("program", "wrote"))]
 
-    ended = {"exit_code": 3, "detail": "codex 1.2: exit code 3; 1 process left and killed: node"}
+    ended = {"exit_code": 3, "detail": "codex 1.2: exit code 3; 1 leftover process killed: node"}
     assert shown(**ended, output_tail="x" * 9000 + "\nthe end\n") == [
         f"program       {ended['detail']}",
         f"wrote         … {'x' * 84}",
@@ -224,8 +224,8 @@ def test_show_says_how_a_program_ended_and_what_it_wrote_last() -> None:
         "two\\x1b[2J", "", "reward  9"
     ]  # fmt: skip
     assert all(line[:14].isspace() for line in told[place + 1 : place + 4])
-    assert shown(signal=9, detail="codex: its time was up") == [
-        "program       codex: its time was up (signal 9)"
+    assert shown(signal=9, detail="codex: its timeout_s expired") == [
+        "program       codex: its timeout_s expired (signal 9)"
     ]
 
 

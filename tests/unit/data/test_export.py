@@ -214,7 +214,7 @@ def test_the_best_of_each_task(tmp_path: Path) -> None:
     rows = write_rows(tmp_path / "rows.jsonl", found)
     records, summary = exported(rows, "messages", ExportOptions(Selection(per_task=2)))
     assert [one["messages"][-1]["content"] for one in records] == ["a2", "a5", "b1", "b3"]
-    assert summary["left_out"] == {"not among the best of its task": 2}
+    assert summary["left_out"] == {"not among the best rollouts of their task": 2}
     records, _ = exported(rows, "messages", ExportOptions(Selection(per_task=1)))
     assert [one["messages"][-1]["content"] for one in records] == ["a2", "b3"]
 
@@ -223,7 +223,7 @@ def test_the_same_answer_twice_is_left_out(tmp_path: Path) -> None:
     rows = write_rows(tmp_path / "rows.jsonl", [row(text("5"), repeat=one) for one in range(3)])
     records, summary = exported(rows, "sft", ExportOptions(Selection(distinct=True)))
     assert len(records) == 1
-    assert summary["left_out"] == {"duplicates of another": 2}
+    assert summary["left_out"] == {"duplicates of an earlier rollout": 2}
 
 
 def test_answers_that_differ_in_the_ids_of_calls_alone_are_the_same(tmp_path: Path) -> None:
@@ -234,7 +234,7 @@ def test_answers_that_differ_in_the_ids_of_calls_alone_are_the_same(tmp_path: Pa
     rows = write_rows(tmp_path / "rows.jsonl", found)
     records, summary = exported(rows, "sft", ExportOptions(Selection(distinct=True)))
     assert len(records) == 1
-    assert summary["left_out"] == {"duplicates of another": 2}
+    assert summary["left_out"] == {"duplicates of an earlier rollout": 2}
     (kept,) = records
     assert kept["messages"][2]["tool_call_id"] == "c0"
 
@@ -251,7 +251,7 @@ def test_what_a_selection_leaves_out(tmp_path: Path) -> None:
     options = ExportOptions(Selection(whole=True, environments=frozenset(["sums"])))
     records, summary = exported(rows, "messages", options)
     assert [one["messages"][-1]["content"] for one in records] == ["c"]
-    assert summary["left_out"] == {"cut short": 1, "of another environment": 1}
+    assert summary["left_out"] == {"cut short by a limit": 1, "of other environments": 1}
 
 
 @pytest.mark.parametrize("name", FORMATS)

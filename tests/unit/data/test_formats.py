@@ -143,7 +143,7 @@ def test_what_a_table_cannot_hold_is_said(tmp_path: Path) -> None:
     assert (first["attempt"], second["attempt"]) == (None, 2)
     assert json.loads(second["messages"][0]["parts"])[0]["type"] == "image_url"
     large = {"prompt_token_ids": [2**40], "generation_token_ids": [1], "generation_log_probs": [0]}
-    with pytest.raises(UserError, match=r"prompt_token_ids: holds a number that is no token id"):
+    with pytest.raises(UserError, match=r"prompt_token_ids: has a number that is not a token id"):
         exported(tmp_path, "parquet", [row(text("x", **large))])
 
 

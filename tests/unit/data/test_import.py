@@ -391,9 +391,13 @@ WRONG: list[tuple[str, Any, str]] = [
     ),
     ("messages", {"prompt": "x", "tools": "["}, r":2: tools: not JSON"),
     ("verifiers", {"prompt": "x"}, r":2: has no prompt and completion"),
-    ("verifiers", {"prompt": "x", "completion": "y", "error": "boom"}, r":2: its rollout failed"),
+    (
+        "verifiers",
+        {"prompt": "x", "completion": "y", "error": "boom"},
+        r":2: this rollout failed in verifiers",
+    ),
     ("inspect", {"id": 1}, r":2: has no id and input"),
-    ("inspect", sample(error={"message": "boom"}), r":2: its run failed: boom"),
+    ("inspect", sample(error={"message": "boom"}), r":2: this sample failed in Inspect: boom"),
     (
         "inspect",
         sample(scores={"a": {"value": 1}, "b": {"value": 0}}),

@@ -156,8 +156,11 @@ async def test_a_multiple_choice_row_is_a_task_of_mcqa(
 @pytest.mark.parametrize(
     ("row", "said"),
     [
-        (ARC | {"answerKey": "9"}, "answerKey: '9' is not one of its 3 options"),
-        ({key: ARC[key] for key in ("question", "choices")}, "none of the columns answerKey"),
+        (ARC | {"answerKey": "9"}, "answerKey: '9' is not one of the row's 3 options"),
+        (
+            {key: ARC[key] for key in ("question", "choices")},
+            "names the right option",
+        ),
         ({"question": "?", "choices": ["a", "b"], "answer": -1}, "answer: -1 is not one"),
     ],
 )

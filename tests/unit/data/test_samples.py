@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from gymmesh.model.v1 import tokens_pb2
 from gymmesh_client import UserError, completed_row, fold
+from gymmesh_client.rollout import completed_of_row
 from gymmesh_data import Sample, samples_of, stored_rollout
 from gymmesh_data.samples import NoTokens, token_reads
 from gymmesh_responses import dumps, loads
 from gymmesh_trainers.rollouts import samples_of as completed_samples
-from gymmesh_trainers.trainer_collector.stored import completed_of_row
 from tests.support.rollouts import answer, completed, make_events, make_task, verdict
 from tests.unit.data.rows import row, text
 
@@ -88,11 +88,11 @@ def test_without_tokens_there_is_no_sample() -> None:
 @pytest.mark.parametrize(
     ("calls", "words"),
     [
-        (([1], [2, 3], [0.5]), "must be as many"),
+        (([1], [2, 3], [0.5]), "there must be one for each token id"),
         ((["1"], [2], [-0.5]), "prompt_token_ids: must be a list of numbers"),
         (([1], {}, []), "generation_token_ids: must be a list of numbers"),
-        (([1], [-2], [-0.5]), "generation_token_ids: has the negative id -2"),
-        (([-1, 1], [2], [-0.5]), "prompt_token_ids: has the negative id -1"),
+        (([1], [-2], [-0.5]), "generation_token_ids: has the token id -2"),
+        (([-1, 1], [2], [-0.5]), "prompt_token_ids: has the token id -1"),
         (([1], [2, 3], [-0.5, 0.5]), "generation_log_probs: 0.5 is positive"),
     ],
 )

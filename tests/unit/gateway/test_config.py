@@ -62,6 +62,6 @@ async def test_it_opens_once_however_many_ask() -> None:
 async def test_a_port_that_is_taken_is_named() -> None:
     first = server()
     await first.open()
-    with pytest.raises(OSError, match=f"cannot serve programs on {first.address}"):
+    with pytest.raises(OSError, match=f"cannot listen on {first.address}"):
         await server(listen=first.address).open()
     await first.close()

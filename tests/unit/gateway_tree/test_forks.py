@@ -112,8 +112,11 @@ def test_a_changed_preamble_says_so() -> None:
 @pytest.mark.parametrize(
     ("answer", "detail"),
     [
-        (NEW, "it holds the answer of c2, but the history before it has changed"),
-        ("Written anew.", "it holds an answer that no call of the rollout wrote in these words"),
+        (NEW, "the request has the answer of c2, but the history before this answer has changed"),
+        (
+            "Written anew.",
+            "the request has an answer that no call of the rollout wrote in these words",
+        ),
     ],
 )
 def test_the_detail_says_whether_the_model_wrote_what_stands_there(
@@ -141,7 +144,7 @@ def test_an_answer_that_is_another_calls_by_its_id_respells_none(is_named: bool)
     expected = ("c3", REWRITTEN) if is_named else ("c3", RESPELLED)
     assert (placed.parent, reason(placed)) == expected
     assert placed.fork is not None
-    said = "the answer of c2 is in the place of that of c3"
+    said = "the answer of c2 is in the place of the answer of c3"
     assert placed.fork.detail == (said if is_named else "the answer of c3 has changed")
     # The outputs follow the answer that was kept.
     assert placed.items[-1] == output("y" if is_named else "own", "assert False")

@@ -116,7 +116,7 @@ async def test_an_open_circuit_fails_at_once_and_closes_again() -> None:
         await failing(attempts, endpoint)
     error = await failing(attempts, endpoint)
     assert (error.reason_name, error.retry_after_s) == ("MODEL_UNREACHABLE", 5.0)
-    assert "failed too often in a row" in error.metadata["cause"]
+    assert "failed in a row" in error.metadata["cause"]
     assert endpoint.calls == 2
     now, endpoint.error = 5.0, None
     assert await attempts.run(endpoint.once, 10.0) == "ok"

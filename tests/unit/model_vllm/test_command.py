@@ -109,8 +109,8 @@ def test_it_is_called_where_it_listens(host: str, url: str) -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({}, "'model' must name what vLLM is to load"),
-        ({"model": ""}, "'model' must name what vLLM is to load"),
+        ({}, "'model' must name the model that vLLM loads"),
+        ({"model": ""}, "'model' must name the model that vLLM loads"),
         ({"model": "m", "tensor_parallel": 0}, "'tensor_parallel' must be at least 1"),
         ({"model": "m", "data_parallel": -1}, "'data_parallel' must be at least 1"),
         ({"model": "m", "port": 70_000}, "'port' must be between 0 and 65535"),
@@ -133,7 +133,7 @@ def test_what_cannot_work_is_refused_in_words(given: dict[str, Any], said: str) 
 
 
 def test_an_engine_in_process_takes_no_address() -> None:
-    with pytest.raises(ValueError, match="--port: there is no server in this process"):
+    with pytest.raises(ValueError, match="--port: an engine in this process has no server"):
         EngineConfig(model="m", args=["--port", "1"])
 
 

@@ -115,7 +115,7 @@ async def test_its_time_is_up_and_it_is_judged_by_what_it_did(tmp_path: Path) ->
     async with program_mesh(tmp_path, script, timeout_s=15.0) as mesh:
         events = await mesh.run(checks=[CHECK])
     assert events[-1].completed.stop_reason == rollout_pb2.STOP_REASON_PROGRAM_TIMEOUT
-    assert ended(events).detail == "python3: its time was up"
+    assert ended(events).detail == "python3: its timeout_s expired"
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ async def test_what_it_left_is_gone_before_the_verdict(tmp_path: Path) -> None:
     check = {"run": "size=$(wc -c <log) && sleep 0.5 && test $size = $(wc -c <log)"}
     async with program_mesh(tmp_path, script) as mesh:
         events = await mesh.run(checks=[check], verify_in="same")
-    assert "left and killed: " in ended(events).detail
+    assert "killed: " in ended(events).detail
     (verified,) = (one.verified for one in events if one.HasField("verified"))
     assert verified.verification.reward == 1.0, verified
 

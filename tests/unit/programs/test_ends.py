@@ -83,8 +83,8 @@ def test_the_event_says_how_it_ended_and_what_it_left() -> None:
     event = ended.event("codex 1.2")
     assert event.exit_code == 3
     assert event.output_tail == b"\xffbye"
-    assert event.detail == "codex 1.2: exit code 3; 3 processes left and killed: node, sleep"
+    assert event.detail == "codex 1.2: exit code 3; 3 leftover processes killed: node, sleep"
     killed = end(SIGNALED, exit_code=None, signal=15).event("x")
     assert not killed.HasField("exit_code")
     assert (killed.signal, killed.detail) == (15, "x: signal SIGTERM")
-    assert end(TIMED_OUT, exit_code=None, signal=9).detail == "its time was up"
+    assert end(TIMED_OUT, exit_code=None, signal=9).detail == "its timeout_s expired"

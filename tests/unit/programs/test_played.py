@@ -206,7 +206,7 @@ async def test_its_time_is_up_and_it_is_judged_by_what_there_is() -> None:
         events = await run(agent, hangs=True)
         assert Interview.ended.is_set()
     assert events[-1].completed.stop_reason == rollout_pb2.STOP_REASON_PROGRAM_TIMEOUT
-    assert details(events) == ["environment room 3: its time was up"]
+    assert details(events) == ["environment room 3: its timeout_s expired"]
     assert rewards(events) == [0.2]
 
 

@@ -99,8 +99,8 @@ def test_a_function_is_run_by_a_file_that_needs_nothing_of_ours(target: str) -> 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({}, "program: give exactly one of"),
-        ({"program": "codex", "command": "x"}, "program: give exactly one of"),
+        ({}, "program: set exactly one of"),
+        ({"program": "codex", "command": "x"}, "program: set exactly one of"),
         ({"program": "codexx"}, "no known program 'codexx'; did you mean"),
         ({"function": "solve"}, "function: must be package.module:name or folder/file.py:name"),
         ({"function": "my/agent:solve"}, "function: must be package.module:name"),

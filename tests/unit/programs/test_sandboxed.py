@@ -95,7 +95,7 @@ async def test_the_kernel_kills_it_at_the_sandboxs_memory(sandbox: SandboxHandle
     require(resources.memory_bytes, "control groups", "run where control groups can be used")
     end = await ran(sandbox, ["python3", "-c", "x = bytearray(1 << 30)"])
     assert end.cause == process_pb2.EXIT_CAUSE_OUT_OF_MEMORY
-    assert end.detail == "killed at the sandbox's limit of memory"
+    assert end.detail == "killed at the sandbox's memory limit"
 
 
 async def test_what_it_leaves_is_killed_and_counted(sandbox: SandboxHandle) -> None:
@@ -108,7 +108,7 @@ async def test_what_it_leaves_is_killed_and_counted(sandbox: SandboxHandle) -> N
     end = await ran(sandbox, script)
     assert end.exit_code == 0
     assert end.left.count("sleep") == 4
-    assert "left and killed: " in end.detail
+    assert "killed: " in end.detail
     assert (await running(sandbox)).processes == before.processes
     assert not (await server.status()).HasField("exit")
 

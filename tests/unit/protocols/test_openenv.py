@@ -102,7 +102,7 @@ async def test_which_task() -> None:
         for data, prompt in right:
             assert (await client.send("reset", data))["observation"]["text"] == prompt, data
         wrong: list[tuple[dict[str, Any], str]] = [
-            ({"task_id": "none"}, "task is not a task"),
+            ({"task_id": "none"}, "task does not name a task"),
             ({"split": "other", "index": 0}, "the splits are examples"),
             ({"split": "examples", "index": 9}, "has 3 tasks"),
             ({"seed": -1}, "seed must"),
@@ -123,7 +123,7 @@ async def test_what_goes_wrong_is_said_and_the_socket_stays() -> None:
         assert "INVALID_JSON" in (await socket.receive()).data
         assert (await refused(client, "fly"))[0] == "UNKNOWN_TYPE"
         code, message = await refused(client, "step", call("note", text="x"))
-        assert (code, "send reset first" in message) == ("EXECUTION_ERROR", True)
+        assert (code, "Send reset first" in message) == ("EXECUTION_ERROR", True)
         await client.send("reset")
         assert (await refused(client, "step", {"type": "fly"}))[0] == "VALIDATION_ERROR"
         unknown = await client.send("step", call("fly"))
@@ -152,7 +152,7 @@ async def test_not_judged_is_not_zero() -> None:
         await client.send("reset", {"task_id": "unjudged"})
         code, message = await refused(client, "step", answer("x"))
         assert code == "EXECUTION_ERROR"
-        assert "gave no reward: the verification is PENDING" in message
+        assert "returned no reward: the verification is PENDING" in message
 
 
 async def test_images_and_long_answers() -> None:
@@ -222,7 +222,7 @@ async def test_an_idle_socket_is_closed() -> None:
     ):
         told = await socket.receive_json()
         assert told["data"]["code"] == "SESSION_ERROR"
-        assert "no message for 1 s" in told["data"]["message"]
+        assert "no message arrived for 1 s" in told["data"]["message"]
         assert (await socket.receive()).type.name in ("CLOSE", "CLOSING", "CLOSED")
 
 
@@ -280,7 +280,7 @@ async def test_tools_over_json_rpc_in_the_session_of_a_socket() -> None:
         made = (await _rpc(desk, "openenv/session/create"))["result"]["session_id"]
         async with desk.openenv(f"?session_id={made}") as client:
             async with desk.http.ws_connect(f"{desk.url}/ws?session_id={made}") as second:
-                assert "has a WebSocket already" in (await second.receive()).data
+                assert "already has a WebSocket" in (await second.receive()).data
             await client.send("reset", {"task_id": "first"})
             tools = (await _rpc(desk, "tools/list", session_id=made))["result"]["tools"]
             assert "note" in [one["name"] for one in tools]

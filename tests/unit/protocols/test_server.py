@@ -115,9 +115,9 @@ class Playing(Environment[None]):
 @pytest.mark.parametrize(
     ("environment", "why"),
     [
-        (Judged(), "its verdicts compare"),
+        (Judged(), "its verifier compares"),
         (Playing(), "it plays its episodes itself"),
-        (Lending(), "agents work directly in a sandbox"),
+        (Lending(), "agents work directly in its sandbox"),
     ],
 )
 async def test_an_environment_that_no_protocol_carries_is_refused_by_name(
@@ -129,7 +129,7 @@ async def test_an_environment_that_no_protocol_carries_is_refused_by_name(
     await facade.ask()
     assert facade.problem().startswith(why)
     if not isinstance(environment, Lending):  # which wants a sandbox service
-        with pytest.raises(ConfigError, match=f"'e' cannot be served as ors: {why}"):
+        with pytest.raises(ConfigError, match=f"'e' can't be served as ors: {why}"):
             async with offered(environment, ["ors"]):
                 pass
 

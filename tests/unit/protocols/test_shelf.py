@@ -46,6 +46,6 @@ async def _played(
 
 @pytest.mark.parametrize("name", _TURNS)
 async def test_nemo_gym_refuses_environments_of_turns(name: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=f"'{name}' cannot be served as nemo_gym: .*turns"):
+    with pytest.raises(ConfigError, match=f"'{name}' can't be served as nemo_gym: .*turns"):
         async with shelved(name, ["nemo_gym"], tmp_path):
             pass

@@ -128,7 +128,7 @@ def test_an_unknown_inner_key_is_told_to_the_model(
 ) -> None:
     with pytest.raises(BadArguments) as refused:
         given(name, **arguments)
-    assert f"unknown key in `{place}`, which has: " in str(refused.value)
+    assert f"unknown key in `{place}`; the known keys are: " in str(refused.value)
 
 
 def test_pydantic_models_are_parameters_and_answers() -> None:

@@ -229,7 +229,7 @@ class Odd(Environment[None]):
 @pytest.mark.parametrize(
     ("way", "said"),
     [
-        ("false", "Odd.check_task: returned bool: raise TaskInvalid"),
+        ("false", "Odd.check_task: returned bool. Raise TaskInvalid"),
         ("text", "Odd.check_task: returned str"),
         ("awaits", "Odd.check_task: returned coroutine"),
         ("exits", "SystemExit(2)"),

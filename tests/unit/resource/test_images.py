@@ -103,7 +103,9 @@ def test_the_size_of_an_image_is_bounded(tmp_path: Path) -> None:
     large = GIF + bytes(MOST_IMAGE_BYTES)
     path.write_bytes(large)
     for image in (large, path):
-        with pytest.raises(ValueError, match="has more than the 20,000,000 bytes of an image"):
+        with pytest.raises(
+            ValueError, match="is larger than 20,000,000 bytes, the limit for an image"
+        ):
             Image(image)
     with pytest.raises(ValueError, match="it is empty"):
         Image(b"")
@@ -111,5 +113,5 @@ def test_the_size_of_an_image_is_bounded(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", [[Image(GIF), {"a": 1}], {"picture": Image(GIF)}, b"GIF89a"])
 def test_an_image_stands_beside_texts_alone(value: object) -> None:
-    with pytest.raises(WrongResult, match="return text, Image, or plain values"):
+    with pytest.raises(WrongResult, match="return text, an Image, or plain values"):
         answer_of(value)

@@ -99,10 +99,10 @@ def test_what_json_cannot_hold_is_named() -> None:
     endless: list[Any] = []
     endless.append(endless)
     for state, words in (
-        (sqlite3.connect(":memory:"), "state is a Connection, which JSON cannot hold"),
+        (sqlite3.connect(":memory:"), "state is a Connection, which can't be written as JSON"),
         ({"db": object()}, "state['db'] is a object"),
-        (Local(), "which the environment's module does not have"),
-        (with_more, "state.extra is not a field of Basket"),
+        (Local(), "the environment's module does not define or import"),
+        (with_more, "state.extra is an attribute, but not a field of the dataclass Basket"),
         ([float("nan")], "state[0] is nan"),
         (endless, "nested deeper than 64"),
         (defaultdict(lambda: 1), "a defaultdict of <lambda>"),
@@ -271,14 +271,17 @@ async def test_a_state_that_is_not_json_is_left_out_with_its_reason() -> None:
         session = await mesh.create()
         answer = await verify(mesh, session_id=session.session_id)
     assert answer.verification.reward == 1.0
-    assert answer.final_state.omitted == "state is a Connection, which JSON cannot hold"
+    assert answer.final_state.omitted == "state is a Connection, which can't be written as JSON"
 
 
 @pytest.mark.parametrize(
     ("config", "omitted"),
     [
         ({"keep_state": False}, None),
-        ({"state_bytes": 10}, "the state has 143 bytes, more than the 10 that are kept"),
+        (
+            {"state_bytes": 10},
+            "the state has 143 bytes, more than the limit of 10 bytes for a kept state",
+        ),
     ],
 )
 async def test_the_configuration_bounds_what_is_kept(
@@ -331,7 +334,7 @@ async def test_a_verifier_that_reads_a_state_that_is_gone_gives_no_reward() -> N
         with pytest.raises(MeshError) as raised:
             await verify(mesh)
     assert raised.value.reason == errors_pb2.ERROR_REASON_VERIFIER_FAULT
-    assert "the rollout's session is gone" in raised.value.message
+    assert "the session of this rollout has ended" in raised.value.message
     async with served(Dealt()) as mesh:  # nothing in a rollout can change it
         assert (await verify(mesh)).verification.reward == 1.0
 

@@ -60,4 +60,4 @@ async def test_a_file_that_workers_cannot_import_is_said_to_be_one(
         with pytest.raises(MeshError) as caught:
             await mesh.verify()
     assert caught.value.reason == errors_pb2.ERROR_REASON_VERIFIER_FAULT
-    assert "name the class as package.module:Class" in caplog.text
+    assert "Name the class as package.module:Class" in caplog.text

@@ -47,7 +47,7 @@ def test_by_entry_point_module_and_file() -> None:
     [
         ("maths", {}, "did you mean 'math'"),
         ("no_such_module:X", {}, "No module named 'no_such_module'"),
-        (f"{SHOP}:Shopp", {}, "its environments: Shop"),
+        (f"{SHOP}:Shopp", {}, "The environments in it: Shop"),
         ("./missing.py:X", {}, "no file ./missing.py"),
         ("collections:Counter", {}, "neither a subclass"),
         ("math", {"tool_patern": "x"}, "did you mean 'tool_pattern'"),
@@ -105,7 +105,7 @@ class _BrokenExample(_Base):
         (_Unjudged(), "no verifier"),
         (_Shared(), "new object for each session"),
         (_Silent(), "no docstring"),
-        (_AsyncCheck(), "_AsyncCheck.check_task is async, but is never awaited"),
+        (_AsyncCheck(), "_AsyncCheck.check_task is async, but nothing awaits it"),
         (_BrokenExample(), "Example task 1"),
     ],
 )

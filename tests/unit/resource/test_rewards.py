@@ -127,7 +127,9 @@ async def test_a_part_that_is_not_judged_is_not_zero() -> None:
 
 
 async def test_a_task_without_a_key_that_a_function_reads_is_refused() -> None:
-    with pytest.raises(MeshError, match="wanted is missing; the reward function 'right'") as caught:
+    with pytest.raises(
+        MeshError, match=r"wanted is missing\. The reward function 'right'"
+    ) as caught:
         await verdict(Writing, "42")
     assert caught.value.reason == errors_pb2.ERROR_REASON_TASK_INVALID
 
@@ -224,5 +226,5 @@ def test_a_wrong_signature_is_named_in_the_authors_file(
 def test_a_function_that_takes_what_nobody_gives_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "own.py"
     path.write_text("def f(text, *more): return 1.0\n")
-    with pytest.raises((ConfigError, DefinitionError), match=r"own.py:1: .*'more' cannot be"):
+    with pytest.raises((ConfigError, DefinitionError), match=r"own.py:1: .*'more' can't be"):
         ResourceService(EnvironmentConfig(use=f"{path}:f"), "own", "own-0")

@@ -137,7 +137,7 @@ class Torn(Firm):
 def test_strict_is_what_the_author_asks_for() -> None:
     tools = Toolset(Firm())
     assert [one.message.function.strict for one in tools.values()] == [True, False]
-    with pytest.raises(DefinitionError, match=r"Torn\.loose cannot be strict\. .* required"):
+    with pytest.raises(DefinitionError, match=r"Torn\.loose can't be strict\. .* required"):
         Toolset(Torn())
 
 
@@ -364,8 +364,8 @@ def _unwritable(self: object, a: object) -> None:
 
 @pytest.mark.parametrize(
     ("function", "hint"),
-    [(_untyped, "'a' has no type"), (_stars, "'many' cannot be passed by name"),
-     (_unwritable, "cannot be written as JSON Schema")],
+    [(_untyped, "'a' has no type"), (_stars, "'many' can't be passed by name"),
+     (_unwritable, "can't be expressed as JSON Schema")],
 )  # fmt: skip
 def test_mistakes_of_the_author_are_one_sentence(function: Any, hint: str) -> None:
     with pytest.raises(DefinitionError, match=hint):

@@ -212,7 +212,7 @@ async def test_a_reward_for_nothing_is_a_warning(
 ) -> None:
     found = await warned(environment)
     assert list(found) == checks
-    assert all("a policy would learn it" in said for said in found.values())
+    assert all("A policy would learn to do this" in said for said in found.values())
 
 
 SCHEMAS: list[dict[str, Any]] = [
@@ -261,9 +261,9 @@ def test_what_cannot_be_made_up_is_said(part: dict[str, Any]) -> None:
     ("environment", "check", "said"),
     [
         (Sharing(), "sessions", "share one state"),
-        (Silent(), "turns", "said nothing"),
+        (Silent(), "turns", "returned a Turn without say"),
         (Crowded(), "load", "sessions failed"),
-        (Deaf(), "wrong calls", "call_other is not defined"),
+        (Deaf(), "wrong calls", "Define call_other"),
         (NoSchema(), "tools", "not a JSON Schema"),
         (Mute(), "describes itself", "no docstring"),
         (Broken(), "calls", 'say({"text":"text"}): ENVIRONMENT_FAULT'),
@@ -292,8 +292,8 @@ async def test_a_verifier_that_breaks_on_nothing_is_found() -> None:
 
 async def test_without_tasks_little_can_be_tried_and_that_is_said() -> None:
     found = await wrong(Sound())
-    assert "ships no example tasks" in found["tasks"]
-    assert found["load"] == "not tried: there are no tasks"
+    assert "has no example tasks" in found["tasks"]
+    assert found["load"] == "not checked: there are no tasks"
     assert "write nowhere.jsonl" in (await wrong(Missing()))["tasks"]
 
 

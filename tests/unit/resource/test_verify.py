@@ -50,7 +50,7 @@ async def test_trouble_is_a_fault_and_never_a_reward(kind: str) -> None:
         ("true", ["is True", "float(right)"]),
         ("text", ["of the type str", "float(right)"]),
         ("true_component", ["the component 'c' is True"]),
-        ("list_evidence", ["the evidence is of the type list", "give a dict"]),
+        ("list_evidence", ["the evidence is of the type list", "Return a dict"]),
         ("raise", ["ZeroDivisionError: secret detail", "environments.py:"]),
     ],
 )
@@ -102,7 +102,7 @@ async def test_a_declared_range_and_kinds_of_numbers() -> None:
 def test_a_range_that_is_none_is_said_at_the_start(given: object) -> None:
     judge = Judge()
     judge.reward_range = given  # type: ignore[assignment]  # what is tested
-    with pytest.raises(ConfigError, match=r"Judge\.reward_range must be two numbers"):
+    with pytest.raises(ConfigError, match=r"Judge\.reward_range is .*must be two numbers"):
         ResourceService(EnvironmentConfig(), "e", "e-0", environment=judge)
 
 

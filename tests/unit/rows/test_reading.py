@@ -220,17 +220,17 @@ def _set(*path: Any, to: Any) -> Callable[[Json], None]:
         (_set("responses_create_params", to=None), "responses_create_params: must be an object"),
         (_set("reward", to="1"), "reward: must be a number or null"),
         (_set("reward", to=10**400), "reward"),
-        (_set("calls", 0, "item_count", to=99), r"calls\[0\]: its items are not all there"),
-        (_set("calls", 0, "answer_count", to=7), r"calls\[0\]: its items are not all there"),
-        (_set("calls", 4, "first_item", to=1), r"calls\[4\]: its items are not all there"),
-        (_set("calls", 4, "first_item", to=-1), r"calls\[4\]: its items are not all there"),
+        (_set("calls", 0, "item_count", to=99), r"calls\[0\]: some of its items are missing"),
+        (_set("calls", 0, "answer_count", to=7), r"calls\[0\]: some of its items are missing"),
+        (_set("calls", 4, "first_item", to=1), r"calls\[4\]: some of its items are missing"),
+        (_set("calls", 4, "first_item", to=-1), r"calls\[4\]: some of its items are missing"),
         (
             _set("calls", 0, "tokens", "output_token_ids", to=[1, -2]),
-            r"calls\[0\]\.tokens\.output_token_ids: holds a number that is no token id",
+            r"calls\[0\]\.tokens\.output_token_ids: has a number that is not a token id",
         ),
         (
             _set("calls", 0, "tokens", "prompt_token_ids", to=[2**31]),
-            r"calls\[0\]\.tokens\.prompt_token_ids: holds a number that is no token id",
+            r"calls\[0\]\.tokens\.prompt_token_ids: has a number that is not a token id",
         ),
         (_set("calls", 0, "tokens", "logprobs", to=[-1.0]), "2 token ids were sampled"),
         (_set("calls", 0, "tokens", "logprobs", to=["a", 1]), r"logprobs\[0\]|logprobs"),
@@ -267,7 +267,7 @@ def test_calls_that_form_no_tree_are_named() -> None:
     calls = document["calls"]
     calls[3]["parent_call_id"] = "nowhere"
     row = row_of(document)
-    with pytest.raises(RowError, match="there is no call 'nowhere'"):
+    with pytest.raises(RowError, match="the parent 'nowhere' of call 'c3' is missing"):
         row.path(row.calls[3])
     calls[3]["parent_call_id"], calls[2]["parent_call_id"] = "c2", "c3"
     row = row_of(document)

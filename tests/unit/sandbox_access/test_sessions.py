@@ -333,7 +333,7 @@ def test_a_verifier_may_not_judge_new_sandboxes_for_those_of_the_agent() -> None
         async def verify(self, session: Session[None], rollout: Rollout) -> float:
             return float(await session.sandbox.files.read_text("answer") == "42")
 
-    with pytest.raises(ConfigError, match="looks into a sandbox"):
+    with pytest.raises(ConfigError, match="uses a sandbox"):
         ResourceService(EnvironmentConfig(), "e", "e-0", environment=Wrong())
 
 
@@ -390,9 +390,9 @@ async def test_what_was_not_declared_is_said(tmp_path: Path) -> None:
 
 
 async def test_a_service_that_is_not_there_is_said_at_the_start(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"add one of that name under sandboxes, or map it"):
+    with pytest.raises(ConfigError, match=r"service of that name under sandboxes, or map it"):
         async with desk(Desk(), StandIn(tmp_path), sandboxes={"sandbox": "nowhere"}):
             pass
-    with pytest.raises(ConfigError, match="uses no sandbox service 'sandboxx'"):
+    with pytest.raises(ConfigError, match="declares no sandbox service 'sandboxx'"):
         async with desk(Desk(), StandIn(tmp_path), sandboxes={"sandboxx": "boxes"}):
             pass

@@ -151,7 +151,7 @@ async def test_an_archive_that_is_too_large_is_refused_before_it_is_sent(
     async with box(opened) as sandbox:
         await shell(sandbox, "mkdir d; head -c 600000 /dev/zero >d/a; cp d/a d/b")
         assert await packed(sandbox, b"d", sandbox.user, 1_200_000) == ["a", "b"]
-        with pytest.raises(MeshError, match=r"exceed max_archive_bytes, 1100000") as caught:
+        with pytest.raises(MeshError, match=r"exceed max_archive_bytes \(1100000\)") as caught:
             await packed(sandbox, b"d", sandbox.user, 1_100_000)
         assert caught.value.reason == errors_pb2.ERROR_REASON_FIELD_INVALID
         with pytest.raises(MeshError, match="max_archive_bytes"):

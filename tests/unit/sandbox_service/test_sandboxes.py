@@ -58,7 +58,7 @@ async def test_how_a_sandbox_ended_is_said(tmp_path: Path) -> None:
         await served.peer.RemoveSandbox(request, timeout=TIMEOUT)
         for box, cause, why in (
             (old, "life", "its lifetime of 10 s (resources.life_s) is over"),
-            (left, "expired", "its own lease, of 30 s (ttl_s), was not renewed in time"),
+            (left, "expired", "its own lease was not renewed within 30 s (ttl_s)"),
             (removed, "removed", "an operator ended it"),
         ):
             refused = await _refused(box.exec("true"))
@@ -67,7 +67,7 @@ async def test_how_a_sandbox_ended_is_said(tmp_path: Path) -> None:
             assert refused.metadata["cause"] == cause
         never = sandbox_pb2.AttachSandboxRequest(sandbox_id="sb-0", lease=b"x")
         refused = await _refused(served.peer.AttachSandbox(never, timeout=TIMEOUT))
-        assert "There is no such sandbox here." in refused.message
+        assert "This instance has no such sandbox." in refused.message
         assert "cause" not in refused.metadata
 
 

@@ -41,7 +41,9 @@ def test_the_snippets_run(
 
 def test_the_table_of_settings_has_all_of_them_with_their_defaults() -> None:
     page = (ROOT / "docs" / "how-to" / "training.md").read_text()
-    table = page.partition("| setting | default | |\n|---|---|---|\n")[2].partition("\n\n")[0]
+    table = page.partition("| setting | default | meaning |\n|---|---|---|\n")[2].partition("\n\n")[
+        0
+    ]
     said = {}
     for line in table.splitlines():
         _, name, default, *_ = (cell.strip(" `") for cell in line.split("|"))

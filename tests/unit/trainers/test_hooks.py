@@ -157,7 +157,7 @@ def test_the_agent_listens_for_other_machines_only_where_that_is_allowed() -> No
     result = CliRunner().invoke(nemo_rl.main, [*given, "--host", "0.0.0.0"])
     assert result.exit_code == 2
     assert "NO AUTHENTICATION, NO ENCRYPTION: the agent on 0.0.0.0" in result.output
-    assert "to allow it, pass --insecure" in result.output
+    assert "To allow this, pass --insecure" in result.output
 
 
 async def test_batches_of_skyrl_side_by_side_keep_their_sampling_and_seeds() -> None:

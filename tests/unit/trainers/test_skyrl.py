@@ -160,7 +160,7 @@ async def test_an_image_is_refused() -> None:
     image = {"type": "input_image", "image_url": "data:image/png;base64,AAAA"}
     given["prompts"][0] = [{"role": "user", "content": [image]}]
     client = Client(lambda prompt: "1")
-    with pytest.raises(UserError, match="has an image or a file, which the hook for SkyRL"):
+    with pytest.raises(UserError, match="has an image or a file, but the hook for SkyRL"):
         await generated(client, given)
 
 
@@ -169,7 +169,7 @@ async def test_an_image_of_a_dataset_is_refused_and_not_masked(kind: str) -> Non
     """Beside rollouts with a reward it would be a failed one: a row that trains nothing."""
     given = batch(2)
     given["prompts"][1][0]["content"] = [{"type": kind, kind: "x.png"}]
-    with pytest.raises(UserError, match="has an image or a file, which the hook for SkyRL can't"):
+    with pytest.raises(UserError, match="has an image or a file, but the hook for SkyRL passes"):
         await generated(Client(lambda prompt: "1"), given)
 
 

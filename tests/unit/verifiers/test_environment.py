@@ -82,7 +82,9 @@ def test_a_taskset_that_is_not_there_is_not_a_missing_verifiers(tmp_path: Path) 
 def test_a_start_that_fails_is_one_sentence(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text("import verifiers.v1\n")
-    with pytest.raises(DefinitionError, match=r"has no verifiers: run .* -m pip install"):
+    with pytest.raises(
+        DefinitionError, match=r"does not have the package verifiers\. Run .* -m pip install"
+    ):
         list(environment(script=script).tasks())
     with pytest.raises(DefinitionError, match="can't load the taskset: ValueError: no such set"):
         list(environment(problem="no such set").tasks())
@@ -128,7 +130,7 @@ async def test_an_episode_that_was_not_played_to_its_end_is_not_judged(tmp_path:
         playing.cancel()
         with pytest.raises(asyncio.CancelledError):
             await playing
-        with pytest.raises(MeshError, match="did not play the episode to its end") as caught:
+        with pytest.raises(MeshError, match="did not run the episode to its end") as caught:
             await mesh.verify(session_id, ROW)
     assert caught.value.reason == errors_pb2.ERROR_REASON_VERIFIER_FAULT
 

@@ -147,4 +147,4 @@ def test_a_run_that_does_not_go_on_is_named(
     monkeypatch.setenv("GYMMESH_RUNTIME_DIR", str(tmp_path))
     said = CliRunner().invoke(cli, ["view", "--run", "live"])
     assert said.exit_code == 1
-    assert "no run of this name is running here" in said.output
+    assert "no run in progress has this id" in said.output

@@ -86,7 +86,7 @@ def test_it_is_said_why_tokens_are_no_text(tmp_path: Path) -> None:
         (tmp_path / "tokenizer.json").write_text("{")
         found = asked.tokens(_KEY, 3)
         assert found["texts"] is None
-        assert found["problem"].startswith("tokenizer.json: not a tokenizer.json")
+        assert found["problem"].startswith("tokenizer.json cannot be read as a tokenizer.json")
         # Once it is put right, no restart is needed.
         write_tokenizer(tmp_path / "tokenizer.json")
         assert asked.tokens(_KEY, 3)["texts"]
@@ -98,7 +98,7 @@ def test_the_vocabulary_of_another_model_is_doubted(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text(json.dumps({"model": other}))
     with reading(rows) as asked:
         found = asked.tokens(_KEY, 3)
-        assert "don't spell the answer" in found["problem"]
+        assert "does not contain the answer" in found["problem"]
         other["vocab"] = {"a": 0}
         (tmp_path / "few.json").write_text(json.dumps({"model": other}))
     with reading(rows, tmp_path / "few.json") as asked:

@@ -73,12 +73,15 @@ def test_word_pieces(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("{", "not a tokenizer.json that can be read"),
-        ("[1]", "not a tokenizer.json that can be read"),
-        ('{"model": {"type": "BPE", "vocab": {}}}', "its model has no vocabulary"),
+        ("{", "cannot be read as a tokenizer.json"),
+        ("[1]", "cannot be read as a tokenizer.json"),
+        ('{"model": {"type": "BPE", "vocab": {}}}', "the model in it has no vocabulary"),
         ('{"model": {"vocab": {"a": -1}}}', "an id is not between 0 and 4000000"),
-        ('{"model": {"vocab": {"a": 0}}, "decoder": {"type": "CTC"}}', "its decoder is CTC"),
-        ('{"model": ' + "[" * 100_000 + "]" * 100_000 + "}", "not a tokenizer.json"),
+        (
+            '{"model": {"vocab": {"a": 0}}, "decoder": {"type": "CTC"}}',
+            "it has an unknown decoder, CTC",
+        ),
+        ('{"model": ' + "[" * 100_000 + "]" * 100_000 + "}", "cannot be read as a tokenizer.json"),
     ],
 )
 def test_what_is_no_vocabulary_is_refused(tmp_path: Path, text: str, why: str) -> None:
@@ -99,5 +102,5 @@ def test_a_file_is_found_and_is_not_too_large(tmp_path: Path) -> None:
     large = tmp_path / "large.json"
     large.touch()
     os.truncate(large, 65 << 20)
-    with pytest.raises(UserError, match="has 65 MiB; at most 64 are read"):
+    with pytest.raises(UserError, match="has 65 MiB; the limit is 64 MiB"):
         read_vocabulary(large)

@@ -38,7 +38,7 @@ def nearly(gold: Gold) -> Iterator[Variant]:
 
 
 def clothes(gold: Gold) -> Iterator[Variant]:
-    """The same calls."""
+    """The same calls in other forms."""
     turned = [(name, dict(reversed(list(arguments.items())))) for name, arguments in gold.calls]
     if any(len(arguments) > 1 for _, arguments in turned):
         yield Variant("arguments in another order", gold.answer or None, calls=turned)

@@ -31,7 +31,7 @@ def nearly(gold: Gold) -> Iterator[Variant]:
 
 
 def clothes(gold: Gold) -> Iterator[Variant]:
-    """The same document, laid out otherwise."""
+    """The same document in other layouts."""
     document = _read(gold.answer)
     if document is None:
         return
@@ -47,8 +47,8 @@ def clothes(gold: Gold) -> Iterator[Variant]:
 
 
 def changed_once(document: Any, change: Callable[[Any], Any]) -> Any:
-    """A copy of the document in which the first value that `change` changes is changed; None
-    where it changes none. `change` returns None for what it leaves.
+    """A copy of the document with one value changed: the first value for which `change` returns a
+    new value. None if `change` returns None for every value.
     """
     changed = change(document)
     if changed is not None:
@@ -68,7 +68,7 @@ def changed_once(document: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def swapped_digits(value: Any) -> Any:
-    """A whole number with two of its digits swapped; None for what has no such number."""
+    """A whole number with two digits swapped. None if no two digits differ."""
     if not isinstance(value, int) or isinstance(value, bool):
         return None
     other = int("".join([*("-" * (value < 0)), *swapped(str(abs(value)))]))

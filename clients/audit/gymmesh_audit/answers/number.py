@@ -18,7 +18,7 @@ _PLAIN = re.compile(r"-?\d+(?:\.\d+)?")
 
 
 def nearly(gold: Gold) -> Iterator[Variant]:
-    """Other numbers that look like it."""
+    """Other numbers that look like the expected number."""
     answer = gold.answer
     yield from _formula_changes(answer)
     yield from digit_orders(answer)

@@ -1,4 +1,6 @@
-"""The same characters in another order, which multisets and sorted texts cannot tell. Pure."""
+"""The same characters in another order. Comparisons of multisets or sorted texts miss such a
+change. Pure.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,9 @@ _DECIMAL = re.compile(r"-?\d+\.\d+")
 
 
 def digit_orders(answer: str) -> Iterator[Variant]:
-    """Its last number with several different digits, with these in other orders. All digits of a
-    decimal are one sequence where neither side of the point has two different ones.
+    """The answer with the digits of one number in other orders: the last number that has several
+    different digits. In a decimal number, if neither side of the point has two different digits,
+    all its digits are one sequence.
     """
     if number_of(answer) == 0:
         return
@@ -40,7 +43,9 @@ def digit_orders(answer: str) -> Iterator[Variant]:
 
 
 def swapped(characters: Sequence[str]) -> list[str]:
-    """The last two neighbours that differ in more than their case, swapped."""
+    """The answer with two neighbouring characters swapped: the last two that differ in more than
+    case.
+    """
     order = list(characters)
     for place in range(len(order) - 2, -1, -1):
         if order[place].casefold() != order[place + 1].casefold():

@@ -1,6 +1,6 @@
-"""What an expected answer would match, were it taken as a regular expression. Pure.
+"""A text that the expected answer would match, if it were read as a regular expression. Pure.
 
-The pattern is never run: an answer of a task file may be one that takes forever.
+The pattern is never run: an answer in a task file may be a pattern that takes forever.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ _LONG = 400
 
 
 def matches(answer: str) -> Iterator[Variant]:
-    """Another text that the answer matches as a pattern, where it has characters with a meaning in
-    patterns. A text that differs by punctuation alone is left: many verifiers drop it.
+    """Another text that the answer, read as a pattern, matches, if the answer has characters with a
+    meaning in patterns. A text that differs only by punctuation is skipped, because many verifiers
+    ignore punctuation.
     """
     if "\\" in answer or len(answer) > _LONG:
         return

@@ -10,7 +10,7 @@ from gymmesh_audit.gold import Gold
 
 
 def nearly(gold: Gold) -> Iterator[Variant]:
-    """Queries that give something else, whatever the database holds."""
+    """Queries with another result, whatever the database contains."""
     query = gold.answer.rstrip().rstrip(";")
     yield Variant("no rows", f"SELECT * FROM ({query}) AS q WHERE 1 = 0")
     yield Variant(

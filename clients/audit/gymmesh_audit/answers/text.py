@@ -31,7 +31,7 @@ def is_identifier(text: str) -> bool:
 
 
 def nearly(gold: Gold) -> Iterator[Variant]:
-    """Other words that look like it."""
+    """Other words that look like the expected words."""
     answer = gold.answer
     if len(answer) > _LONG:
         return

@@ -10,12 +10,13 @@ from gymmesh_audit.gold import MadeCall
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A changed answer, by the change's name.
+    """A changed answer, with the name of the change.
 
-    answer: the bare answer, which goes into the gold's form; None: `message` is the whole message.
-    calls: in place of the gold's; None: those of the gold. usual: whether a verifier must take
-    this form of a right answer; otherwise it's measured. where: a pattern; the form is usual where
-    it is found in an expected answer of this kind of the environment; empty: usual anywhere.
+    answer: the bare answer, which is put into the gold's form. None: `message` is the whole
+    message. calls: the calls in place of the gold's calls. None: the gold's calls. usual: whether a
+    verifier must accept this form of a right answer; other forms are only measured. where: a
+    pattern. The form is usual only if an expected answer of this kind in the environment matches
+    the pattern. Empty: always usual.
     """
 
     name: str

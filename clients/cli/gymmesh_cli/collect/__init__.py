@@ -3,5 +3,5 @@
 collect.py     the options of collect; collecting.py does it
 run.py         the options of run; run_one.py does it
 progress.py    how far a run is, on stderr
-resuming.py    the command that goes on with a run
+resuming.py    the command that resumes a run
 """

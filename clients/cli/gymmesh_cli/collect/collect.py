@@ -29,7 +29,7 @@ from gymmesh_cli.terminal import OptionGroup, log_format_option, option
 
 
 class CollectOptionsCommand(RemembersArguments):
-    """A command that must be given its tasks in one of several ways."""
+    """A command that needs its tasks in one of several ways."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         rest = super().parse_args(ctx, args)
@@ -106,7 +106,9 @@ API keys and sampling parameters are keys of the configuration, for example:
     is_flag=True,
     help="Don't let `gym-cli runs` of the same user inspect and control the run.",
 )
-@option("--quiet", "-q", group=OptionGroup.MONITORING, is_flag=True, help="No progress.")
+@option(
+    "--quiet", "-q", group=OptionGroup.MONITORING, is_flag=True, help=("Don't show the progress.")
+)
 @log_format_option
 @json_option
 def collect(
@@ -141,11 +143,11 @@ def collect(
     from gymmesh_cli.shared.session import MeshPlan
 
     if asked["stream_address"] is not None and not asked["pace"].hand_out:
-        raise click.UsageError("--stream-listen is for the groups of --stream; add --stream")
+        raise click.UsageError("--stream-listen serves the groups of --stream; add --stream")
     if asked["no_control"] and asked["pace"].hand_out and asked["stream_address"] is None:
         raise click.UsageError(
-            "with --no-control nobody can read the groups of --stream. Drop one of them, or add "
-            "--stream-listen"
+            "with --no-control nobody can read the groups of --stream. Remove "
+            "--no-control, or add --stream-listen HOST:PORT"
         )
     plan = MeshPlan.of(mesh, agent, security)
     kept = asked_for(mesh, plan.config)

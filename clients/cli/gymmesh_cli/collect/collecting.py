@@ -45,7 +45,7 @@ from gymmesh_client import (
     render,
     summarize,
 )
-from gymmesh_client.collector import length_from, metrics
+from gymmesh_client.collector import KeptGroups, length_from, metrics
 from gymmesh_client.control import CollectorRun, RunServer, StreamServer, stream_security
 from gymmesh_client.output import check, make_folder_of
 from gymmesh_client.problems import unwritable
@@ -68,7 +68,8 @@ _HAND_OVER_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectCommand:
-    """The user's request. All attributes but the plan have the names of the options' parameters.
+    """The user's request. All attributes except the plan are named like the parameters of the
+    options.
 
     Attributes:
         tasks: the task file; None: the examples of the default environment.
@@ -136,7 +137,7 @@ def _serve_metrics(port: int) -> MetricsEndpoint:
 
 
 def exit_code(summary: RunSummary) -> int:
-    """What a run that was not interrupted ends with."""
+    """The exit code of a run that was not interrupted."""
     tally = summary.tally
     if summary.not_finished > 0:
         code = WITH_FAILURES if tally.completed else NOTHING_DONE
@@ -173,8 +174,8 @@ async def _collect(command: CollectCommand) -> tuple[RunSummary, bool]:
 
 @contextlib.contextmanager
 def own_examples(command: CollectCommand) -> Iterator[CollectCommand]:
-    """The command with the examples of its default environment as its task file, which is a
-    temporary one at first. Raises ConfigError and UsageError.
+    """The command with the examples of its default environment as its task file. The file is
+    temporary at first. Raises ConfigError and UsageError.
     """
     written = b"".join(dumps(row) + b"\n" for row in command.plan.examples())
     with tempfile.TemporaryDirectory() as folder:
@@ -195,8 +196,8 @@ def _keep_examples(command: CollectCommand) -> CollectCommand:
         there = files.examples.read_bytes() if files.examples.exists() else command.examples
         if there != command.examples and not files.journal.exists():
             raise UserError(
-                f"{files.examples} already exists and holds other tasks. Move it, or choose "
-                "another --output"
+                f"{files.examples} already exists and holds other tasks. Move this file, "
+                "or choose another --output"
             )
         write_whole(files.examples, command.examples)
     except OSError as error:
@@ -265,7 +266,9 @@ async def _collect_with(
         kept_at = summary_path(output.files)
         kept_at.unlink(missing_ok=True)
         requested = _requested(own, options.repeats, output)
+        tasks = TaskFile(reader, _tasks(command), command.limit, chosen.lines_skipped, shard)
         metrics.COLLECTOR_ROLLOUTS_REQUESTED.set(requested)
+        kept = await _kept_groups(stack, output, tasks, options)
         collector = Collector(
             partial(mesh.agents.connect, held=True),  # until `stored` says that it is on disk
             output,
@@ -273,6 +276,7 @@ async def _collect_with(
             tally=tally,
             stored=mesh.agents.stored,
             load=mesh.agents.load,
+            kept=kept,
         )
         started = time.monotonic()
         shown = output.files.shown
@@ -303,7 +307,6 @@ async def _collect_with(
         asking = asyncio.create_task(_say_services(mesh, output))
         # A disk that takes nothing more ends the run by itself.
         stack.push_async_callback(cancel_and_wait, asking)
-        tasks = TaskFile(reader, _tasks(command), command.limit, chosen.lines_skipped, shard)
         await collector.run(tasks)
         wall_s = time.monotonic() - started
         if options.hand_out:
@@ -372,8 +375,10 @@ def _prepare(
         echo(f"gym-cli: {one_line(notice)}", err=True)
     if output.not_retried:
         echo(
-            f"gym-cli: {output.not_retried} rollouts match --retry but are outside --num-repeats "
-            "and --limit; their outcomes are kept",
+            (
+                f"gym-cli: {output.not_retried} rollouts match --retry but are outside "
+                "--num-repeats and --limit, so they don't run again and keep their outcomes"
+            ),
             err=True,
         )
     return output
@@ -434,6 +439,18 @@ async def _stream_server(stack: AsyncExitStack, command: CollectCommand) -> Stre
         raise UserError(f"--stream-listen: {error}. Choose another address") from None
 
 
+async def _kept_groups(
+    stack: AsyncExitStack, output: RunOutput, tasks: TaskFile, options: CollectOptions
+) -> KeptGroups | None:
+    """The notes of which groups trainers have; None: this run hands out none."""
+    if not options.hand_out:
+        output.files.groups.unlink(missing_ok=True)  # it does not say what ends from now on
+        return None
+    kept = await asyncio.to_thread(KeptGroups.opened, output, tasks, options.repeats)
+    stack.push_async_callback(kept.log.close)
+    return kept
+
+
 async def _hand_over(collector: Collector) -> None:
     """Give the trainer time to take the groups that it has not; Ctrl-C cuts it short."""
     stream = collector.group_stream
@@ -446,7 +463,10 @@ async def _hand_over(collector: Collector) -> None:
     left = 0 if stream.delivered else stream.store.unacknowledged
     if left:
         echo(
-            f"gym-cli: the trainer did not take {left} finished groups; their rows are on disk",
+            (
+                f"gym-cli: the trainer did not acknowledge {left} finished groups; the rows "
+                "of these groups are on disk"
+            ),
             err=True,
         )
 

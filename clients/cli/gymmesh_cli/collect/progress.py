@@ -1,4 +1,4 @@
-"""Progress on stderr: lines redrawn on a terminal, now and then a line elsewhere."""
+"""Progress on stderr: lines that are redrawn on a terminal; otherwise a line from time to time."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _LINE_EVERY_S: Final = 5.0
 
 
 class Progress:
-    """Shows how far a run is.
+    """Shows the progress of a run.
 
     Args:
-        total: how many rollouts the run is to have.
+        total: the number of requested rollouts.
     """
 
     def __init__(self, total: int) -> None:
@@ -30,7 +30,7 @@ class Progress:
 
     @asynccontextmanager
     async def shown(self, figures: Callable[[], Figures]) -> AsyncIterator[None]:
-        """Shows the figures meanwhile, and once more at the end."""
+        """Shows the figures while the context is open, and once at the end."""
         showing = asyncio.create_task(self._keep_showing(figures))
         try:
             yield
@@ -103,12 +103,12 @@ def _trouble(figures: Figures) -> str:
     elif figures.state == "draining":
         parts.append(f"draining ({figures.why}); press Ctrl-C again to stop")
     if figures.held:
-        parts.append("no new groups: the trainer has not taken the finished ones")
+        parts.append("no new groups: the trainer has not acknowledged the finished groups")
     if figures.away:
         parts.append(f"waiting for {', '.join(figures.away)}")
     tally = figures.tally
     if tally.put_back:
-        parts.append(f"put back {tally.put_back}")
+        parts.append(f"requeued {tally.put_back}")
     for name, counts in (
         ("failed", tally.causes),
         ("retried", tally.retries),

@@ -36,7 +36,7 @@ _VARIABLES: Final = re.compile(r"(?:(?:Bearer|Basic|Token) )?(?:\$\{\w+\})+")
 
 
 class RemembersArguments(GroupedCommand):
-    """A command that can say how it was called, and resumes by its output alone."""
+    """A command that stores its arguments with its output, and can resume from the output alone."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         args = self.plain_help(ctx, args)
@@ -87,7 +87,7 @@ class RemembersArguments(GroupedCommand):
 
 
 def asked_for(mesh: MeshOptions, config: MeshConfig | None) -> dict[str, Any]:
-    """What the current command was asked for, to be kept with its run; raises ConfigError."""
+    """The request of the current command, to be stored with its run. Raises ConfigError."""
     document = {} if config is None else mesh.document(config)
     return {
         "arguments": click.get_current_context().meta[_ASKED],

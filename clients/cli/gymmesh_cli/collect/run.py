@@ -39,8 +39,10 @@ if TYPE_CHECKING:
     group=OptionGroup.TASKS,
     multiple=True,
     metavar="KEY=VALUE",
-    help="With --prompt: set another key of the task, such as the verifier's expected answer. "
-    "VALUE is JSON, or else text. Repeatable.",
+    help=(
+        "With --prompt: set another key of the task, such as the expected answer for the "
+        "verifier. If VALUE is not JSON, the key's value is the text. Repeatable."
+    ),
 )
 @option(
     "--task",
@@ -55,7 +57,7 @@ if TYPE_CHECKING:
     "tasks",
     group=OptionGroup.TASKS,
     type=FILE,
-    help="Run a task of this file; --index chooses it.",
+    help="Run one task of this file; --index selects the task.",
 )
 @option(
     "--index",

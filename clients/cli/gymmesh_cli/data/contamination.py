@@ -54,8 +54,17 @@ _SHOWN: Final = 20
     metavar="N",
     help="Ignore n-grams that more than N tasks have, such as common instructions.",
 )
-@click.option("--canary", multiple=True, metavar="TEXT", help="Look for this text. Repeatable.")
-@click.option("--write-clean", type=FILE, help="Write the tasks that were not found.")
+@click.option(
+    "--canary",
+    multiple=True,
+    metavar="TEXT",
+    help=("Search the training files for this text. Repeatable."),
+)
+@click.option(
+    "--write-clean",
+    type=FILE,
+    help=("Write the tasks that are not in the training files to this file."),
+)
 @click.option("--overwrite", is_flag=True, help="Replace the file of --write-clean.")
 @json_option
 def contamination(
@@ -76,10 +85,11 @@ def contamination(
       gym-cli data contamination tasks.jsonl --against corpus/ --write-clean clean.jsonl
 
     A task's texts are its prompt, without system and developer messages, and the texts that its
-    verifier reads. They are compared by n-grams of words, without case and punctuation. A canary
+    verifier reads. gym-cli compares these texts by n-grams of words, and ignores case and
+    punctuation. A canary
     is the task row's key `canary`, or a UUID after the word "canary" in any of its texts.
 
-    Exit code 0 when nothing was found, 3 when a task or a canary was.
+    Exit code 0: nothing was found. 3: a task or a canary was found.
     """
     from gymmesh_client.safe_writes import refuse_inputs, refuse_used
     from gymmesh_data.contamination import ContaminationOptions, find_contamination
@@ -103,7 +113,10 @@ def _lines(made: Contamination) -> Iterable[str]:
     yield f"tasks         {made.tasks}, of which {len(made.found)} were found"
     yield f"compared      {made.texts} training texts"
     if made.not_compared:
-        yield f"not compared  {made.not_compared} tasks: every text is too short or shared"
+        yield (
+            f"not compared  {made.not_compared} tasks: their texts are too short, or many "
+            "tasks share them"
+        )
     yield f"canaries      {made.looked_for} looked for, {len(made.canaries)} found"
     for canary in made.canaries:
         yield f"canary        {canary.canary} at {canary.where}"

@@ -36,7 +36,7 @@ data.add_command(trace)
     multiple=True,
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Let the environments of this configuration check the rows, too.",
+    help="Also check the rows with the environments of this configuration.",
 )
 @number_ids_option
 @json_option
@@ -50,9 +50,9 @@ def validate(
       gym-cli data validate --config mesh.yaml tasks.jsonl more.jsonl
       gym-cli data validate --config mesh.yaml
 
-    Without a file, the example tasks of the default environment are checked. With --config, the
-    names of environments and agents are checked, and each environment checks its own rows. No
-    model is called and nothing is started.
+    Without a file, the command checks the example tasks of the default environment. With --config,
+    the command also checks the names of environments and agents, and each environment checks its
+    own rows. The command calls no model and starts no service.
 
     Exit code 0: all rows are valid. 1: a row is invalid, or there are no rows. 2: the configuration
     is invalid.
@@ -74,8 +74,8 @@ def compact(output: Path, as_json: bool) -> None:
       gym-cli data compact rollouts.jsonl
 
     OUTPUT is the --output of `gym-cli collect`. Every run does this when it ends. Use this command
-    for a run that was killed after `--retry` and won't be resumed. The rows move to
-    NAME.superseded.jsonl. A run that is still being collected is rejected.
+    for a run that was killed after `--retry` and won't be resumed. The superseded rows move to
+    NAME.superseded.jsonl. The command rejects an active run.
     """
     from gymmesh_client.output import compact_run
 

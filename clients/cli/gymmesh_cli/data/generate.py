@@ -24,7 +24,7 @@ def generate() -> None:
     "datasets",
     multiple=True,
     metavar="NAME",
-    help="A dataset. Repeatable. Default: all of them.",
+    help="A dataset of reasoning-gym. Repeatable. Default: all datasets.",
 )
 @click.option(
     "--count",

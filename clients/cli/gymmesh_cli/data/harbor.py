@@ -41,11 +41,11 @@ def harbor(tasks: Path, config: tuple[Path, ...], output: Path, as_json: bool) -
     \b
       gym-cli data harbor tasks.jsonl --config mesh.yaml --output suite
 
-    For environments that work in a sandbox and score with commands there, such as workspace. A
-    task that can't be exported is reported with its line and key, and so is every task of another
-    environment. Each folder is named after its task_id.
+    For environments that work in a sandbox and score with commands there, such as workspace. Tasks
+    that can't be exported, and tasks of other environments, are reported with their line and key.
+    Each folder is named after its task_id.
 
-    Exit code 0: all tasks were written. 3: some were. 1: none was.
+    Exit code 0: all tasks were written. 3: some tasks were written. 1: no task was written.
     """
     # Only now, as they import all services.
     from gymmesh_cli.options import MeshOptions

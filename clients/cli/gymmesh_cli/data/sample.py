@@ -19,7 +19,13 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Write a random subset of a task file.")
 @click.argument("tasks", type=FILE)
-@click.option("--number", "-n", required=True, type=click.IntRange(min=1), help="How many tasks.")
+@click.option(
+    "--number",
+    "-n",
+    required=True,
+    type=click.IntRange(min=1),
+    help=("Number of tasks in the subset."),
+)
 @click.option(
     "--seed",
     type=click.IntRange(min=0),
@@ -45,8 +51,9 @@ def sample(
     \b
       gym-cli data sample tasks.jsonl --number 200 --seed 1 --output small.jsonl
 
-    The same seed chooses the same tasks, in any order of the file, and a smaller subset is part of
-    a larger one. Rows are copied unchanged. A row without an id keeps the id that is derived from
+    The same seed selects the same tasks, whatever their order in the file. With the same seed, a
+    smaller subset is part of a larger subset. Rows are copied unchanged. A row without an id keeps
+    the id that is derived from
     its content.
     """
     from gymmesh_client.safe_writes import refuse_inputs, refuse_used
@@ -58,7 +65,7 @@ def sample(
     report(
         as_json,
         {"tasks": kept, "seed": seed, "output": str(output)},
-        [f"{one_line(str(output))}: {kept} tasks by seed {seed}"],
+        [f"{one_line(str(output))}: {kept} tasks, selected with seed {seed}"],
     )
 
 

@@ -24,7 +24,7 @@ _which_rollout = together(
 )
 
 
-@click.command(short_help="Print a rollout of a run, or its attempts.")
+@click.command(short_help="Print one rollout of a run as JSON, or list its attempts.")
 @_which_rollout
 @click.option(
     "--attempts", is_flag=True, help="List the outcome of each attempt instead of the row."
@@ -143,9 +143,9 @@ def _text(name: str, attempt: Attempt) -> str:
     if attempt.superseded:
         words.append(f"(superseded: {attempt.superseded})")
     elif not attempt.current:
-        words.append("(tried again)")
+        words.append("(retried)")
     if attempt.damaged:
-        words.append("(its row was changed after it was written)")
+        words.append("(the row was changed after the run wrote it)")
     return " ".join(words)
 
 

@@ -46,8 +46,10 @@ def validate_files(
     for name, count in (checks.unable if checks else {}).items():
         rows = "1 row" if count == 1 else f"{count} rows"
         echo(
-            f"environment {name}: its own check crashed on {rows}, which were therefore not "
-            "checked; a rollout will show whether they are valid",
+            (
+                f"environment {name}: its check_task crashed on {rows}, so the check of these "
+                "rows is incomplete. A rollout of each row will show whether the row is valid"
+            ),
             err=True,
         )
     if as_json:
@@ -110,7 +112,9 @@ def _check(
 def _verdict(name: str, tasks: int, found: int, *, asked: bool) -> str:
     of = "1 task" if tasks == 1 else f"{tasks} tasks"
     if not found:
-        return f"{name}: {of}, all right" + ("" if asked else "; --config asks environments, too")
+        return f"{name}: {of}, all right" + (
+            "" if asked else ("; --config FILE also checks the rows with their environments")
+        )
     more = f" (showing the first {_MOST})" if found > _MOST else ""
     problems = "1 problem" if found == 1 else f"{found} problems"
     right = "1 task is" if tasks == 1 else f"{tasks} tasks are"

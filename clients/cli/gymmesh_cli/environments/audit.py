@@ -1,4 +1,4 @@
-"""gym-cli env audit: what cheap policies earn from a verifier, before a policy finds out."""
+"""gym-cli env audit: the rewards that cheap policies earn from a verifier."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class GoldOptions:
-    """Where rows have their right answers, for environments that give none."""
+    """The key of the rows' right answers, for environments that provide none."""
 
     key: str
     kind: str
     form: str
 
     def of(self, task: rollout_pb2.Task) -> Sequence[Gold]:
-        """The expected answer of a task's payload; none where it has none under this key."""
+        """The expected answer in a task's payload; None if the payload lacks the key."""
         from gymmesh_audit import gold_under
 
         return gold_under(task, self.key, kind=self.kind, form=self.form)
@@ -68,8 +68,10 @@ class GoldOptions:
     group=OptionGroup.ANSWERS,
     default="",
     metavar="KEY",
-    help="Payload key of the right answer, for environments that don't provide one, such as "
-    "bridged ones. May be a path: a.b.",
+    help=(
+        "Key of the task row with the right answer, for environments that don't provide "
+        "right answers, such as environments of other frameworks. May be a path: a.b."
+    ),
 )
 @option(
     "--gold-kind",
@@ -98,7 +100,9 @@ class GoldOptions:
     "--cheap",
     group=OptionGroup.RUNNING,
     is_flag=True,
-    help="Try only attacks built without the right answers, and the right answers themselves.",
+    help=(
+        "Try only attacks that need no right answer. The right answers themselves are still judged."
+    ),
 )
 @option(
     "--max-tasks",
@@ -141,16 +145,18 @@ def audit(
     """Play cheap and clever policies against a verifier, and report their rewards.
 
     PLACE is an installed environment, an environment of --config, a class such as file.py:Class, a
-    file, or the folder of a package. It uses the models of --config; without --config, scripted
-    models answer. With --address, a resource service in any language is audited. It reveals right
-    answers only if its configuration has `audit: true`; otherwise pass --gold.
+    file, or the folder of a package. The environment uses the models of --config; without --config,
+    scripted models answer. With --address, the command audits a resource service in any language.
+    The service reveals right answers only if its configuration has `audit: true`. Without this
+    setting, pass --gold.
 
     \b
       gym-cli env audit math
       gym-cli env audit guess.py --tasks guess.jsonl --json
       gym-cli env audit --address 127.0.0.1:9310 --gold expected_answer --gold-kind number
 
-    Tools are really called, as in `gym-cli env test`. Exit code 0: no findings, except deliberate
+    The command really calls the tools, as `gym-cli env test` does. Exit code 0: no findings, except
+    deliberate
     ones. 1: findings.
     """
     from gymmesh_audit import AuditOptions, lines, read_deliberate, to_html, to_json

@@ -79,8 +79,8 @@ def test(
     outside world, test it with a harmless configuration.
 
     PLACE is an installed environment, an environment of --config, a class such as file.py:Class, a
-    file, or the folder of a package. It uses the models of --config; without --config, a stand-in
-    model answers.
+    file, or the folder of a package. The environment uses the models of --config; without --config,
+    a built-in substitute answers.
 
     \b
       gym-cli env test word_count/

@@ -1,4 +1,4 @@
-"""gym-cli env index: what the environment web_search searches."""
+"""gym-cli env index: the documents that the environment web_search searches."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     "without spaces between words.",
 )
 def index(documents: tuple[Path, ...], output: Path, tokenizer: TokenizerName) -> None:
-    """Index documents for the web_search environment's search tool.
+    """Index documents for the search tool of the environment web_search.
 
     DOCS are files (JSONL, text, Markdown, HTML), or folders, which are searched recursively.
 

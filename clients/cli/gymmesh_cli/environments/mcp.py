@@ -1,4 +1,4 @@
-"""gym-cli env mcp: a session for an agent outside of the mesh, which works over MCP."""
+"""gym-cli env mcp: a session for an agent outside of the mesh; the agent calls tools over MCP."""
 
 from __future__ import annotations
 
@@ -68,7 +68,8 @@ def mcp(
     sends as "Authorization: Bearer TOKEN". The session stays open until its episode ends or you
     press Ctrl-C; both are normal ends (exit code 0).
 
-    NAME is an environment of --config, an installed environment, or one of the mesh at --registry.
+    NAME is an environment of --config, an installed environment, or an environment of the mesh at
+    --registry.
 
     \b
       gym-cli env mcp workplace --verify

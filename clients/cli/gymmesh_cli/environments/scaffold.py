@@ -23,8 +23,8 @@ _FILES: Final = (
 
 
 def write_environment(name: str, parent: Path) -> list[Path]:
-    """Write `<parent>/<name>/` and give its files. Raises ConfigError, and leaves a folder that
-    holds anything alone.
+    """Write `<parent>/<name>/` and return its files. Raises ConfigError, also if the folder already
+    exists.
     """
     if keyword.iskeyword(name):
         raise ConfigError(

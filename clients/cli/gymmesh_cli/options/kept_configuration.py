@@ -21,7 +21,10 @@ def refuse_masked(document: Any, path: str = "") -> None:
             refuse_masked(value, path)
     elif is_masked(document):
         raise ConfigError(
-            "this value is secret and was not stored with the run. Pass it with --set "
-            f"{path}=VALUE, or put it in an environment variable: {path}: ${{NAME}}",
+            (
+                "this value is secret, so the run did not store it. Pass the value with "
+                f"--set {path}=VALUE, or set an environment variable and write {path}: "
+                f"${{NAME}} in the configuration"
+            ),
             path=path,
         )

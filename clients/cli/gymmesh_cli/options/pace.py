@@ -82,12 +82,15 @@ pace_options = grouped(
     option(
         "--concurrency",
         group=OptionGroup.RUNNING,
-        brief="Most rollouts to run at once.  [default: 64]",
+        brief="Maximum rollouts at a time.  [default: 64]",
         type=click.IntRange(min=1, max=100_000),
         metavar="N",
         default=64,
         show_default=True,
-        help="Most rollouts to run at once. Fewer run when agents or environments are full.",
+        help=(
+            "Maximum number of rollouts that run at a time. Fewer run when agents or "
+            "environments are full."
+        ),
     ),
     option(
         "--max-attempts",
@@ -96,7 +99,10 @@ pace_options = grouped(
         metavar="N",
         default=2,
         show_default=True,
-        help="Most attempts per rollout. Only failures that are safe to retry are retried.",
+        help=(
+            "Maximum number of attempts per rollout. The run retries only failures that are "
+            "safe to retry."
+        ),
     ),
     option(
         "--retry-share",
@@ -142,8 +148,10 @@ pace_options = grouped(
         default=300.0,
         show_default=True,
         metavar="SECONDS",
-        help="How long an agent, model or environment may be unreachable before the run ends. "
-        "Rollouts that need it wait without using up an attempt.",
+        help=(
+            "How long an agent, model or environment may be unreachable before the run ends. "
+            "Rollouts that need the unreachable service wait; waiting uses up no attempt."
+        ),
     ),
     option(
         "--max-failures",
@@ -159,8 +167,10 @@ pace_options = grouped(
         default=20,
         show_default=True,
         metavar="N",
-        help="End the run after N consecutive rollouts failed for the same reason that no retry "
-        "fixes. 0: no limit.",
+        help=(
+            "End the run after N consecutive rollouts fail for the same reason, if a retry "
+            "can't help. 0: no limit."
+        ),
     ),
     option(
         "--starts-per-s",
@@ -193,8 +203,10 @@ pace_options = grouped(
         group=OptionGroup.RUNNING,
         type=click.Path(path_type=Path, dir_okay=False),
         metavar="ROWS",
-        help="With --order longest-first: rows of an earlier run, whose output tokens rank the "
-        "tasks. Default: the prompts' lengths rank them.",
+        help=(
+            "With --order longest-first: rank the tasks by the output tokens in these rows "
+            "of an earlier run. Default: rank the tasks by the lengths of their prompts."
+        ),
     ),
     option(
         "--stream",
@@ -207,8 +219,11 @@ pace_options = grouped(
         group=OptionGroup.TRAINING,
         type=click.IntRange(min=1, max=10_000),
         metavar="N",
-        help="With --stream: start no new group while the trainer has N unacknowledged groups. "
-        "Ranks that share the groups hold N divided by their number each. Default: 16.",
+        help=(
+            "With --stream: start no new group while the trainer has N unacknowledged "
+            "groups. If several ranks share the groups, each rank may have N / (number of "
+            "ranks). Default: 16."
+        ),
     ),
     option(
         "--stream-lease",
@@ -216,7 +231,9 @@ pace_options = grouped(
         group=OptionGroup.TRAINING,
         type=click.FloatRange(min=0, min_open=True, max=_DAY_S),
         metavar="SECONDS",
-        help="With --stream and several ranks: how long a rank may be without a connection before "
-        "its groups go to the others. Default: 60.",
+        help=(
+            "With --stream and several ranks: how long a rank may be without a connection "
+            "before the other ranks receive its groups. Default: 60."
+        ),
     ),
 )

@@ -26,7 +26,7 @@ class SecurityOptions:
     given: tuple[str, ...] = ()
 
     def refuse(self, without: str = "--agent") -> None:
-        """Raise a usage error where nothing elsewhere is called, for want of an option."""
+        """Raise a usage error if an option is set but the command calls no remote service."""
         if self.given:
             raise click.UsageError(f"{self.given[0]} is for remote services; add {without}")
 

@@ -38,8 +38,8 @@ def _shard_of(values: dict[str, Any]) -> Shard | None:
         )
     if "tasks" in output.accept:
         raise click.UsageError(
-            "--accept-change tasks: with other tasks, shards would overlap or miss tasks. Collect "
-            "all shards again"
+            "--accept-change tasks: after a change of the tasks, shards would overlap or "
+            "miss tasks. Collect all shards again"
         )
     return shard
 
@@ -71,7 +71,9 @@ shard_options = grouped(
         group=OptionGroup.TASKS,
         metavar="INDEX/COUNT",
         callback=_parsed,
-        help="Collect one shard of the tasks: 0/4 is the first of four and takes every 4th task, "
-        "with all repeats. Needs --run-id and its own --output.",
+        help=(
+            "Collect one shard of the tasks: 0/4 is the first of four shards and has every "
+            "4th task, with all repeats. Needs --run-id and its own --output."
+        ),
     ),
 )

@@ -43,10 +43,10 @@ class MeshOptions:
     kept: dict[str, Any] | None = None  # of a run that is resumed, below all of these
 
     def load(self) -> MeshConfig:
-        """The configuration; an empty one is a whole mesh with a small model of its own.
+        """The configuration. An empty configuration is a complete mesh with a small built-in model.
 
         Raises:
-            ConfigError: anything wrong with it.
+            ConfigError: the configuration is invalid.
         """
         from gymmesh_mesh import MeshConfig
         from gymmesh_runtime.config import ConfigError, load_config
@@ -116,7 +116,7 @@ class MeshOptions:
             yield f"--env {self.environment}", (f"defaults.environment={name}",)
 
     def refuse_model_flags(self) -> None:
-        """Raise a usage error when a flag is given that a mesh elsewhere cannot follow."""
+        """Raise a usage error for a flag that has no effect on a remote mesh."""
         if self.environment_place is not None:
             raise click.UsageError(
                 f"{self.environment_place}: an environment file needs a mesh inside this command. "
@@ -246,7 +246,7 @@ output_options = grouped(
         group=OptionGroup.RESUME,
         multiple=True,
         type=click.Choice(["tasks", "config", "version", "environments"]),
-        help="With --resume: resume although this has changed. Repeatable.",
+        help="With --resume: resume although this input has changed. Repeatable.",
     ),
     option(
         "--shard-rows",
@@ -342,15 +342,21 @@ listening_options = together(
         "--insecure",
         group=OptionGroup.LISTEN,
         is_flag=True,
-        help="Listen on --host without TLS. Anyone who can reach it can read and use the services.",
+        help=(
+            "Listen on --host without TLS. Anyone who can reach this address can read and "
+            "use the services."
+        ),
     ),
     option(
         "--advertise",
         "advertise_host",
         group=OptionGroup.LISTEN,
         metavar="HOST",
-        help="Host that others connect to. Default: mesh.advertise_host, or else --host. If that "
-        "is 0.0.0.0 or ::, this machine's address; required if it has several.",
+        help=(
+            "Host that other services connect to. Default: mesh.advertise_host, or else "
+            "--host. If --host is 0.0.0.0 or ::, the default is this machine's address; a "
+            "machine with several addresses needs this option."
+        ),
     ),
 )
 rollouts_argument = click.argument(
@@ -369,10 +375,12 @@ agent_option = option(
     group=OptionGroup.MODELS,
     metavar="HOST:PORT",
     multiple=True,
-    help="Use the agent service at this address instead of a mesh inside the command. Repeat for "
-    "several cells. To use all instances of agent NAME: discovery://HOST:PORT/NAME (a "
-    "discovery service), consul://HOST:PORT/NAME, kubernetes://NAMESPACE/NAME, or "
-    "xds:///agent.NAME.",
+    help=(
+        "Use the agent service at this address instead of a mesh inside the command. Repeat "
+        "the option for several agent services (cells). To use all instances of agent NAME: "
+        "discovery://HOST:PORT/NAME (a discovery service), consul://HOST:PORT/NAME, "
+        "kubernetes://NAMESPACE/NAME, or xds:///agent.NAME."
+    ),
 )
 skip_invalid_option = option(
     "--skip-invalid",
@@ -417,12 +425,17 @@ reward_range_option = click.option(
     show_default=True,
     metavar="LOW HIGH",
     callback=lambda _context, _option, value: _ordered(value),
-    help="The rewards that a failed or unjudged rollout could have had, for the bounds of means.",
+    help=(
+        "Lowest and highest reward that a failed or unjudged rollout could have had. The "
+        "bounds of means use this range."
+    ),
 )
 
 
 def _ordered(value: tuple[float, float]) -> tuple[float, float]:
     low, high = value
     if not (math.isfinite(low) and math.isfinite(high) and low <= high):
-        raise click.BadParameter(f"{low:g} {high:g}: give two finite numbers, the lower one first")
+        raise click.BadParameter(
+            f"{low:g} {high:g}: expected two finite numbers, the lower number first"
+        )
     return value

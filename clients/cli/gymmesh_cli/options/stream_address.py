@@ -32,7 +32,9 @@ def _address_of(values: dict[str, Any]) -> StreamAddress | None:
     address, token_file = values.pop("stream_listen"), values.pop("stream_token_file")
     if address is None:
         if token_file is not None:
-            raise click.UsageError("--stream-token-file is for --stream-listen; add it")
+            raise click.UsageError(
+                "--stream-token-file needs --stream-listen HOST:PORT; add --stream-listen"
+            )
         return None
     host, colon, port = address.rpartition(":")
     host = host.strip("[]")
@@ -50,9 +52,11 @@ stream_address_options = grouped(
         "--stream-listen",
         group=OptionGroup.TRAINING,
         metavar="HOST:PORT",
-        help="With --stream: serve the groups at this address, too, for trainers on other "
-        "machines. Needs --stream-token-file or security.identities, and TLS (security.tls) or "
-        "security.insecure: true unless only this machine can reach it.",
+        help=(
+            "With --stream: also serve the groups at this address, for trainers on other "
+            "machines. Needs --stream-token-file or security.identities. If other machines "
+            "can reach the address, also needs TLS (security.tls) or security.insecure: true."
+        ),
     ),
     option(
         "--stream-token-file",

@@ -54,9 +54,10 @@ def merge(
     \b
       gym-cli runs merge rollouts.jsonl shards/*/rollouts.jsonl
 
-    SHARD is the --output of one shard. All shards must be given and finished; they are only read.
+    SHARD is the --output of one shard. Pass all shards; every shard must be finished. The shards'
+    files are not changed.
     Rows keep the order of the task file, with a task's repeats together. The merged output can be
-    read, resumed and retried like any other.
+    read, resumed and retried like the output of any run.
     """
     from gymmesh_client import OutputFiles
     from gymmesh_client.output import merge as merge_shards

@@ -39,8 +39,8 @@ _CONTROLS: Final = (
 def runs() -> None:
     """List, control and merge runs.
 
-    Active runs are those that your processes on this machine collect.
-    RUN is a run's id or a prefix of it. It is optional if only one run is active.
+    A run is active while one of your processes on this machine collects it. RUN is a run's id or a
+    prefix of the id. RUN is optional if only one run is active.
     """
 
 
@@ -109,7 +109,8 @@ def cancel_task(task_id: str, run_id: str, as_json: bool) -> None:
 @click.option("--run", "run_id", default="", help="The run. Required when several are active.")
 @json_option
 def set_(settings: tuple[str, ...], run_id: str, as_json: bool) -> None:
-    """Change a setting of a run. The only key is `concurrency`: most rollouts to run at once.
+    """Change a setting of a run. The only key is `concurrency`: the maximum number of rollouts at a
+    time.
 
     \b
       gym-cli runs set concurrency=128

@@ -27,12 +27,12 @@ def list_runs(as_json: bool) -> None:
 
 
 def show(run_id: str, as_json: bool) -> None:
-    """Print how far a run is."""
+    """Print the progress of a run."""
     _show(run_id, RemoteRun.get, as_json)
 
 
 def control(run_id: str, as_json: bool, **command: Any) -> None:
-    """Give a run a command: a field of ControlRunRequest, with the fields that it has itself."""
+    """Send a command to a run: a field of ControlRunRequest, with its own fields."""
     request = run_pb2.ControlRunRequest(**command)
     _show(run_id, lambda run: run.control(request), as_json)
 

@@ -31,8 +31,10 @@ _address = together(
         "--address",
         group=OptionGroup.MODELS,
         metavar="ADDRESS",
-        help="The sandbox service: HOST:PORT. Or all instances of --name in a registry: "
-        "discovery://HOST:PORT, consul://HOST:PORT or kubernetes://NAMESPACE.",
+        help=(
+            "Address of the sandbox service: HOST:PORT. To use all instances of --name in a "
+            "registry: discovery://HOST:PORT, consul://HOST:PORT or kubernetes://NAMESPACE."
+        ),
     ),
     option(
         "--name",
@@ -97,7 +99,7 @@ def sandbox() -> None:
     group=OptionGroup.PROGRAM,
     metavar="IMAGE",
     default="",
-    help="Image of the sandbox's files.",
+    help="Container image with the sandbox's files.",
 )
 @option(
     "--cpus",
@@ -128,7 +130,7 @@ def sandbox() -> None:
     type=click.Choice(["none", "open"]),
     default="none",
     show_default=True,
-    help="What the sandbox may reach.",
+    help="Network that the sandbox may reach: none, or open for every host.",
 )
 @option(
     "--allow",
@@ -148,8 +150,10 @@ def sandbox() -> None:
     "--keep",
     group=OptionGroup.RUNNING,
     type=FILE,
-    help="Keep the sandbox and write its lease to this new file. The sandbox ends after --ttl "
-    "seconds without use.",
+    help=(
+        "Keep the sandbox and write its lease (the key for later commands) to this new file. "
+        "The sandbox ends after --ttl seconds without use."
+    ),
 )
 @option(
     "--ttl",
@@ -159,7 +163,7 @@ def sandbox() -> None:
     default=600,
     show_default=True,
     metavar="SECONDS",
-    help="With --keep: end the sandbox after this time without use.",
+    help="With --keep: end the sandbox after this many seconds without use.",
 )
 @option(
     "--config",
@@ -241,8 +245,8 @@ def list_sandboxes(
 def remove(
     which: tuple[str, ...], address: str | None, name: str, security: SecurityOptions
 ) -> None:
-    """End sandboxes: each by the file of its lease, which is removed, or with --address by its id,
-    which takes the permission `control`.
+    """End sandboxes. Pass the lease file of each sandbox; the file is then deleted. With --address,
+    pass sandbox ids; this needs the permission `control`.
 
     \b
       gym-cli sandbox rm box.json

@@ -131,7 +131,8 @@ def remove(
                 file.unlink()
             elif address is None:
                 raise ConfigError(
-                    f"{one!r} is not a lease file. To end a sandbox by its id, add --address"
+                    f"{one!r} is not a lease file. To end a sandbox by its id, add "
+                    "--address HOST:PORT"
                 )
             else:
                 async with _at(address, name, security) as client:
@@ -197,7 +198,10 @@ async def _execute(
         report(True, _document(ref.sandbox_id, result), ())
     elif dropped := result.stdout_dropped + result.stderr_dropped:
         echo(
-            f"gym-cli: {dropped} bytes of output were dropped: they exceeded the service's limit",
+            (
+                f"gym-cli: {dropped} bytes of output were dropped: the output exceeded the "
+                "service's limit"
+            ),
             err=True,
         )
     if result.timed_out:

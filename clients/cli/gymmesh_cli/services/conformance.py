@@ -1,4 +1,4 @@
-"""`gym-cli conformance`: does a server, or a collector, keep to the contract?"""
+"""`gym-cli conformance`: does a server, or a collector, follow the contract?"""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SERVICES = ("resource", "model", "agent", "discovery", "sandbox", "mux", "colle
     group=OptionGroup.TASKS,
     type=click.Choice(_SERVICES),
     required=True,
-    help=("What to test."),
+    help=("Kind of server to test."),
 )
 @option(
     "--target",
@@ -46,9 +46,11 @@ _SERVICES = ("resource", "model", "agent", "discovery", "sandbox", "mux", "colle
     "--command",
     group=OptionGroup.PROGRAM,
     default="",
-    help="With --service collector: its command line. {agent}, {input}, {output} and {failures} "
-    "are replaced. Without it, each case waits until you start a collector, and prints its "
-    "arguments.",
+    help=(
+        "With --service collector: the collector's command line. The suite replaces {agent}, "
+        "{input}, {output} and {failures}. Without --command, each case prints the arguments "
+        "and waits until you start a collector."
+    ),
 )
 @option(
     "--case",
@@ -63,8 +65,10 @@ _SERVICES = ("resource", "model", "agent", "discovery", "sandbox", "mux", "colle
     group=OptionGroup.RUNNING,
     type=click.FloatRange(0, 3600),
     metavar="SECONDS",
-    help="Duration of slow calls. Default: about a second. More than 120 detects a client that "
-    "pings too often.",
+    help=(
+        "Duration of slow calls in seconds. Default: about one second. More than 120 seconds "
+        "detects a client that pings too often."
+    ),
 )
 @option(
     "--stop",
@@ -87,16 +91,21 @@ _SERVICES = ("resource", "model", "agent", "discovery", "sandbox", "mux", "colle
     "--hostile",
     group=OptionGroup.TASKS,
     is_flag=True,
-    help="With --service sandbox: also run hostile programs in its sandboxes. They flood "
-    "processes, memory, disk and output: use an expendable machine.",
+    help=(
+        "With --service sandbox: also run hostile programs in the service's sandboxes. These "
+        "programs flood processes, memory, disk and output: use an expendable machine."
+    ),
 )
 @option(
     "--adapter",
     group=OptionGroup.PROGRAM,
     default="",
     metavar="MODULE:CLASS",
-    help="With --service gateway: class that opens rollouts at a capture gateway and reads the "
-    "captured calls; or FOLDER/FILE.py:CLASS. The working directory is searched, too.",
+    help=(
+        "With --service gateway: the adapter, a class that opens rollouts at a capture "
+        "gateway and reads the captured calls: MODULE:CLASS (the working directory is "
+        "searched, too) or FOLDER/FILE.py:CLASS."
+    ),
 )
 @option(
     "--json",

@@ -30,14 +30,14 @@ _BEFORE: Final = datetime.timedelta(minutes=5)
 
 @dataclass(frozen=True, slots=True)
 class Issued:
-    """The files written, the authority's first; until when the certificates hold."""
+    """The files written, the authority's files first, and when the certificates expire."""
 
     files: Sequence[Path]
     expires_at: str
 
 
 def issue(folder: Path, names: Sequence[str], hosts: Sequence[str], days: int) -> Issued:
-    """Writes `ca.pem` and `ca.key`, unless they are there, and for each name a pair of its own.
+    """Writes `ca.pem` and `ca.key` if they don't exist, and a certificate and a key for each name.
 
     Each certificate is for its name, `hosts` and this machine's loopback, as a server's and as a
     client's. Files are replaced whole, readable by this user alone. Raises UserError.

@@ -107,7 +107,7 @@ def pull_models(names: tuple[str, ...], mesh: MeshOptions, as_json: bool) -> Non
 @models.command("check", short_help="Try one call with each model.")
 @names_argument
 @mesh_options
-@click.option("--prompt", metavar="TEXT", help="Ask this instead of the built-in question.")
+@click.option("--prompt", metavar="TEXT", help="Send this text instead of the built-in question.")
 @click.option(
     "--timeout",
     type=click.FloatRange(0, min_open=True),
@@ -130,7 +130,7 @@ def check_models(
       gym-cli models check --config mesh.yaml
       gym-cli models check judge --config mesh.yaml --timeout 20 --json
 
-    Exit code 0: all answered. 1: none answered. 3: some did not answer.
+    Exit code 0: all models answered. 1: no model answered. 3: some models did not answer.
     """
     import asyncio
 
@@ -200,11 +200,18 @@ def set_weights(
     help="Address of a model service, as `gym-cli up` shows it. Repeat for each replica.",
 )
 @click.option(
+    "--alias",
+    "aliases",
+    multiple=True,
+    metavar="URL",
+    help="Another URL of the endpoints, by which a model service calls them. Repeatable.",
+)
+@click.option(
     "--kind",
     type=click.Choice(["vllm", "sglang"]),
     default="vllm",
     show_default=True,
-    help="What the endpoints run.",
+    help="Inference server at the endpoints.",
 )
 @click.option(
     "--adapter", default="", metavar="NAME", help="FOLDER is a LoRA adapter of this name."
@@ -214,7 +221,11 @@ def set_weights(
     type=click.Choice(["continue", "abort"]),
     default="continue",
     show_default=True,
-    help="Whether answers in flight go on, or end and are continued with the new weights.",
+    help=(
+        "continue: answers in flight continue with the new weights. abort: the server "
+        "ends answers in flight, and the model service continues or repeats them with "
+        "the new weights."
+    ),
 )
 @click.option("--folder-there", default="", metavar="PATH", help="FOLDER's path at the endpoints.")
 @click.option(
@@ -229,7 +240,7 @@ def set_weights(
     default=600.0,
     show_default=True,
     metavar="SECONDS",
-    help="The most seconds for all of it.",
+    help="Time limit for the whole command.",
 )
 @security_options
 @json_option
@@ -238,6 +249,7 @@ def push_weights(
     version: int,
     endpoints: tuple[str, ...],
     addresses: tuple[str, ...],
+    aliases: tuple[str, ...],
     kind: str,
     adapter: str,
     in_flight: str,
@@ -249,16 +261,17 @@ def push_weights(
 ) -> int:
     """Load the weights in FOLDER on every endpoint, then announce them as VERSION.
 
-    Nothing is announced unless every endpoint has loaded them. Name every server that the model
-    services call: they don't say which these are, so a forgotten one keeps the old weights, and
-    its answers pass for VERSION. The endpoints must offer it: vLLM
-    with VLLM_SERVER_DEV_MODE=1, for adapters with --enable-lora and
+    The version is announced only after every endpoint has loaded the weights. Name every inference
+    server that the model services call: if you forget one, the push fails before it changes
+    anything. The endpoints must allow loading weights: vLLM needs VLLM_SERVER_DEV_MODE=1, and for
+    adapters --enable-lora and
     VLLM_ALLOW_RUNTIME_LORA_UPDATING=1.
 
     \b
       gym-cli models push-weights step-4/ 4 --endpoint http://gpu-0:8000/v1 --address gpu-0:50051
 
-    Exit code 0: in force. 1: not, or not everywhere; the endpoints are listed.
+    Exit code 0: all endpoints use the new weights. 1: an endpoint does not; the endpoints are
+    listed.
     """
     import asyncio
 
@@ -277,6 +290,7 @@ def push_weights(
                 api_key=key,
                 addresses=addresses,
                 security=security.over(),
+                aliases=aliases,
                 adapter=adapter,
                 in_flight=in_flight,
                 folder_there=folder_there,
@@ -317,6 +331,9 @@ def _check_lines(one: ModelCheck) -> Iterator[str]:
     tokens = f"{one.input_tokens} + {one.output_tokens} tokens"
     yield f"ok      {about}"
     yield f"        {one.latency_s:.2f} s, {tokens}: {words or '(no text)'}"
-    yield f"        can: {', '.join(one.capabilities)}"
+    yield f"        supports: {', '.join(one.capabilities)}"
     if one.no_tools:
-        yield f"        no tools: the test call returned {one.no_tools} instead of a tool call"
+        yield (
+            f"        no tool calls: the test call with a tool returned {one.no_tools} "
+            "instead of a tool call"
+        )

@@ -51,8 +51,10 @@ protocol_options = together(
         group=OptionGroup.PROTOCOLS,
         multiple=True,
         metavar="[SPLIT=]FILE",
-        help="Tasks that clients of --as choose from, as split SPLIT. Default split: train. "
-        "Repeatable. Default tasks: the environment's examples.",
+        help=(
+            "Task file that clients of --as choose tasks from, as split SPLIT. Default "
+            "split: train. Repeatable. Default tasks: the environment's examples."
+        ),
     ),
 )
 
@@ -73,7 +75,10 @@ def asked_protocols(
     names = [name.strip() for name in (protocols or "").split(",") if name.strip()]
     if not names:
         if as_port is not None or as_host or as_token_file or task_files:
-            raise click.UsageError("the --as-… options need --as, which selects the protocols")
+            raise click.UsageError(
+                "--as-port, --as-host and the other --as-… options need --as, which selects "
+                "the protocols"
+            )
         return None
     if kind != "environment":
         raise click.UsageError(f"--as applies to an environment; a {kind} service has no tasks")

@@ -65,15 +65,20 @@ _OFFERED = {"mcp": "its tools over MCP", "protocols": "other frameworks' protoco
     "--health-port",
     group=OptionGroup.LISTEN,
     type=_PORT,
-    help="Also serve gRPC health checks on this port, without TLS and nothing else, for probes.",
+    help=(
+        "Also serve gRPC health checks on this port, without TLS, for probes. The port "
+        "serves nothing else."
+    ),
 )
 @option(
     "--instance",
     group=OptionGroup.LISTEN,
     metavar="TEXT",
     default="0",
-    help="Suffix of the instance id. Give each instance of a service its own, such as its host's "
-    "name.",
+    help=(
+        "Suffix of the instance id. Use a different suffix for each instance of a service, "
+        "such as the host's name."
+    ),
 )
 @protocol_options
 @log_format_option
@@ -92,9 +97,10 @@ def serve(
     """Serve one service of a configuration, such as an agent, in this process.
 
     For systems that start the processes: containers, Kubernetes, Slurm. Prints a line once the
-    service is SERVING, and logs to stderr. On SIGTERM or Ctrl-C it accepts no new work, lets
-    running calls, attempts and sessions finish within mesh.drain_s seconds, leaves the registry and
-    exits with 0. A discovery service needs no NAME. An environment's NAME may also be a file, a
+    service is SERVING, and logs to stderr. On SIGTERM or Ctrl-C the service accepts no new work,
+    lets running calls, attempts and sessions finish within mesh.drain_s seconds, leaves the
+    registry and exits with code 0. A discovery service needs no NAME. An environment's NAME may
+    also be a file, a
     class or function in a file, or an installed environment.
 
     \b

@@ -33,8 +33,11 @@ if TYPE_CHECKING:
     "--layout",
     group=OptionGroup.RUNNING,
     type=click.Choice(["embedded", "cell", "mesh"]),
-    help="What shares a process. embedded: everything. cell: an agent with its environments and "
-    "models, in several equal cells. mesh: nothing (default, or mesh.layout).",
+    help=(
+        "Which services share a process. embedded: all services. cell: several equal "
+        "processes, each with an agent, its environments and its models. mesh: no services. "
+        "Default: mesh.layout, or else mesh."
+    ),
 )
 @option(
     "--cells",
@@ -46,10 +49,12 @@ if TYPE_CHECKING:
     "--discovery",
     group=OptionGroup.LISTEN,
     metavar="WHERE",
-    help="Where services register. memory: their own discovery service (default). consul: the "
-    "Consul agent at discovery.consul.address; a development agent is started if none "
-    "answers. consul://HOST:PORT: a running agent. kubernetes or kubernetes://NAMESPACE: "
-    "like memory, plus the services that Kubernetes lists.",
+    help=(
+        "Where services register. memory: the mesh's own discovery service (default). "
+        "consul: the Consul agent at discovery.consul.address; if no agent answers, gym-cli "
+        "starts a development agent. consul://HOST:PORT: a running Consul agent. kubernetes "
+        "or kubernetes://NAMESPACE: like memory, plus the services that Kubernetes lists."
+    ),
 )
 @option(
     "--consul-binary",
@@ -63,8 +68,10 @@ if TYPE_CHECKING:
     group=OptionGroup.RUNNING,
     type=click.IntRange(0, 1000),
     metavar="N",
-    help="Restart a service that dies, each up to N times. Default: mesh.restarts, which is 0: "
-    "one death stops all services.",
+    help=(
+        "Restart a service that dies, up to N times per service. Default: mesh.restarts, "
+        "which is 0: if one service dies, all services stop."
+    ),
 )
 @option(
     "--observe",

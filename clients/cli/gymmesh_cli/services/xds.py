@@ -32,9 +32,9 @@ def xds() -> None:
 )
 @click.option("--ca", metavar="FILE", help="Call the server over TLS and trust this authority.")
 @click.option("--cert", metavar="FILE", help="Client certificate.")
-@click.option("--key", metavar="FILE", help="Its key.")
+@click.option("--key", metavar="FILE", help="Private key of --cert.")
 @click.option("--region", default="", metavar="NAME", help="Region of the client.")
-@click.option("--zone", default="", metavar="NAME", help="Zone in the region.")
+@click.option("--zone", default="", metavar="NAME", help="Zone of the client, in its region.")
 def bootstrap(
     server: str,
     node_id: str | None,
@@ -46,8 +46,9 @@ def bootstrap(
 ) -> None:
     """Print the bootstrap file that gRPC's xDS clients read.
 
-    With --ca, clients whose gRPC supports it connect to the control plane over TLS. The server's
-    certificate must be valid for its HOST. Clients secure their connections to services themselves.
+    With --ca, clients connect to the control plane over TLS if their gRPC version supports it. The
+    server's certificate must be valid for the server's HOST. Clients secure their connections to
+    services themselves.
 
     \b
       gym-cli xds bootstrap --server 127.0.0.1:9400 > bootstrap.json

@@ -57,7 +57,7 @@ class MeshPlan:
         if len(agents) > 1 and any(one.startswith(SCHEMES) for one in agents):
             shown = next(one for one in SCHEMES if any(agent.startswith(one) for agent in agents))
             raise click.UsageError(
-                f"--agent {shown}… finds all instances; give it once, without another --agent"
+                f"--agent {shown}… already finds all instances. Pass it once, and no other --agent"
             )
         said = bool(options.config or options.sets)
         config = options.load() if said or not agents else None
@@ -74,7 +74,7 @@ class MeshPlan:
         return "text" if self.config is None else self.config.mesh.log_format
 
     def checks(self) -> TaskChecks | None:
-        """What the environments say of tasks; None where they are elsewhere."""
+        """The environments' checks of tasks; None for remote environments."""
         if self.agents or self.config is None:
             return None
         return TaskChecks(self.config.environments)
@@ -83,7 +83,8 @@ class MeshPlan:
         """The rows of the default environment's examples. Raises ConfigError and UsageError."""
         if self.agents or self.config is None:
             raise click.UsageError(
-                "give the tasks with --input: with remote environments there are no examples here"
+                "pass the tasks with --input FILE: this command can't read the example "
+                "tasks of remote environments"
             )
         return rows_of_examples(self.config, self.config.defaults.environment)
 
@@ -93,8 +94,8 @@ class MeshPlan:
         return "" if self.config is None else f"examples of {self.config.defaults.environment}"
 
     def inputs(self) -> dict[str, list[Path]]:
-        """The files that the mesh is read from and that its configuration names, by what they are
-        to the user.
+        """The files that the mesh is read from and the files that its configuration names, by their
+        descriptions for the user.
         """
         named = files_named(public_view(self.config), self.files) if self.config else []
         return {"--config": list(self.files), "the configuration": named}
@@ -116,7 +117,7 @@ class MeshPlan:
         return TaskReader(TaskDefaults(environment, agent), environments, known)
 
     def identity(self) -> dict[str, Any]:
-        """What of the plan makes a run what it is: no credentials, endpoints or machine limits."""
+        """What identifies the plan's run, without credentials, endpoints or machine limits."""
         view = {} if self.config is None else public_view(self.config)
         for machine in ("mesh", "discovery", "security"):
             view.pop(machine, None)
@@ -134,7 +135,7 @@ class MeshPlan:
         return view
 
     def resolved(self) -> dict[str, Any]:
-        """The whole configuration as JSON values, secrets left out, and where the mesh is."""
+        """The whole configuration as JSON values without secrets, and where the mesh is."""
         view: dict[str, Any] = {} if self.config is None else public_view(self.config)
         return view | {"remote": list(self.agents)} if self.agents else view
 

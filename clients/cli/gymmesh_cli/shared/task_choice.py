@@ -1,4 +1,4 @@
-"""Which rows of a task file a run uses, and what is wrong with the others."""
+"""Chooses the rows of a task file that a run uses, and reports the problems of the other rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ _SHOWN: Final = 5
 
 @dataclass(slots=True)
 class OtherAgents:
-    """Rows whose `agent_ref` names another agent than runs them: how many, and the first."""
+    """Rows whose `agent_ref` names a different agent than the one that runs them: their number, and
+    the first row.
+    """
 
     first: TaskRow
     count: int = 1
@@ -59,9 +61,11 @@ class TaskChoice:
         return frozenset(problem.line for problem in self.skipped)
 
     def refuse_unknown(self, retried: Collection[str], path: Path) -> None:
-        """Raise UserError for a task to be retried that is none of these."""
+        """Raise UserError for a task to be retried that is not among these tasks."""
         for task in sorted(set(retried).difference(self.ids)):
-            raise UserError(f"--retry task={task}: {path} has no such task among the selected ones")
+            raise UserError(
+                f"--retry task={task}: the selected tasks of {path} have no task with this id"
+            )
 
 
 def checked_rows(
@@ -81,7 +85,7 @@ def checked_rows(
 
 
 def right_rows(reader: TaskReader, path: Path) -> Iterator[TaskRow]:
-    """The rows of a file, as far as they are right. Raises UserError at one that is wrong."""
+    """The valid rows of a file. Raises UserError at the first invalid row."""
     for entry in reader.read(path):
         if isinstance(entry, TaskProblem):
             raise UserError(one_line(entry.at(path)))
@@ -149,7 +153,9 @@ def choose_tasks(
 
 
 def refuse_pipe(tasks: Path) -> None:
-    """Raise UserError for what can be read only once, and would seem to hold no tasks then."""
+    """Raise UserError for a file that can be read only once: the second reading would find no
+    tasks.
+    """
     if tasks.exists() and not tasks.is_file():
         raise UserError(
             f"{tasks} is not a regular file, and tasks are read several times. Write them to a "

@@ -1,4 +1,4 @@
-"""A collector's run at a tracker, as gym-cli collect has it, and a profile as gym-cli profile."""
+"""Sends a run of gym-cli collect, or a profile of gym-cli profile, to a tracker."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 async def tracked(
     options: TrackOptions, output: RunOutput, collector: Collector
 ) -> AsyncIterator[Tracking]:
-    """Tracks the collector's run meanwhile; what first goes wrong with that is said on stderr.
-    Ctrl-C cuts short what the tracker takes at the end.
+    """Tracks the collector's run while the context is open. The first problem is reported on
+    stderr. Ctrl-C ends the wait for the tracker at the end.
     """
     link = TrackerLink(options.tracker, _warn)
     tracking = Tracking(link, output, project=options.project, samples=options.samples)
@@ -39,7 +39,7 @@ async def tracked(
 
 
 def profile_tracking_of(options: TrackOptions) -> ProfileTracking:
-    """The tracking of a profile; what first goes wrong with it is said on stderr."""
+    """The tracking of a profile. The first problem is reported on stderr."""
     link = TrackerLink(options.tracker, _warn, without="the profile is complete without it")
     return ProfileTracking(link, project=options.project, samples=options.samples)
 
@@ -47,7 +47,7 @@ def profile_tracking_of(options: TrackOptions) -> ProfileTracking:
 async def send_profile(
     tracking: ProfileTracking, made: Profile, on_begun: Callable[[dict[str, Any]], None]
 ) -> None:
-    """Send a profile. Ctrl-C cuts short what the tracker takes. `on_begun` as for `send` there."""
+    """Send a profile. Ctrl-C ends the wait for the tracker. `on_begun` as for `send` there."""
     on_interrupt(tracking.link.cut_short)
     await tracking.send(made, on_begun)
     if tracking.lost:

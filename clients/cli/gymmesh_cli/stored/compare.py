@@ -72,7 +72,8 @@ def compare(
       gym-cli compare before.jsonl after.jsonl --html compared.html
 
     Only tasks that were scored in both runs count. For three runs or more, such as the checkpoints
-    of a training run, a table shows the mean reward of each over the tasks scored in all of them.
+    of a training run, a table shows the mean reward of each run over the tasks that were scored in
+    all runs.
     The same --seed gives the same figures.
     """
     from gymmesh_client.safe_writes import refuse_inputs, refuse_used
@@ -86,7 +87,9 @@ def compare(
     from gymmesh_data.profile.html import CHARTS
 
     if len(inputs) < 2:
-        raise click.UsageError("give at least two runs; use gym-cli profile for one")
+        raise click.UsageError(
+            "pass at least two runs. To profile one run: gym-cli profile ROLLOUTS"
+        )
     CHARTS.require("gym-cli compare")
     if html is not None:
         refuse_inputs([html], {"the comparison": inputs})
@@ -133,7 +136,7 @@ def _lines(one: Comparison, most: int, *, several: bool) -> Iterable[str]:
     corrected = f", {one.corrected:.4f} after Holm" if several else ""
     yield f"sign flip     p = {one.p:.4f}{corrected} ({kind})"
     if one.mcnemar is None:
-        yield "McNemar       needs rewards of 0 and 1, one rollout a task"
+        yield "McNemar       not computed: needs rewards of 0 and 1, and one rollout per task"
     else:
         test = one.mcnemar
         yield f"McNemar       p = {test.p:.4f} ({test.gained} gained, {test.lost} lost)"

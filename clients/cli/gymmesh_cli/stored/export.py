@@ -86,7 +86,10 @@ def _list_formats(ctx: click.Context, param: click.Parameter, value: bool) -> No
     group=OptionGroup.SELECT,
     type=float,
     metavar="R",
-    help="Skip rollouts with a lower reward or none. Default: 1 for demonstrations, else no limit.",
+    help=(
+        "Skip rollouts with a lower reward or without a reward. Default: 1 for "
+        "demonstrations, else no limit."
+    ),
 )
 @environments_option
 @option(
@@ -106,7 +109,10 @@ def _list_formats(ctx: click.Context, param: click.Parameter, value: bool) -> No
     "--distinct/--repeated",
     group=OptionGroup.SELECT,
     default=None,
-    help="Skip rollouts with the same messages as another one. Default: on for demonstrations.",
+    help=(
+        "Skip rollouts with the same messages as an earlier rollout. Default: on for "
+        "demonstrations."
+    ),
 )
 @option("--no-reasoning", group=OptionGroup.FORMAT, is_flag=True, help="Omit reasoning.")
 @option(
@@ -130,21 +136,23 @@ def _list_formats(ctx: click.Context, param: click.Parameter, value: bool) -> No
     default=4,
     show_default=True,
     metavar="N",
-    help="Pairs: at most N per task.",
+    help="Pairs: maximum number of pairs per task.",
 )
 @option(
     "--whole-answers",
     group=OptionGroup.FORMAT,
     is_flag=True,
-    help="Pairs: answers run to the end, including tool results, instead of to the first "
-    "difference.",
+    help=(
+        "Pairs: an answer is the rest of the conversation, including tool results. Default: "
+        "only the part up to the first difference."
+    ),
 )
 @option(
     "--agent",
     group=OptionGroup.FORMAT,
     default="",
     metavar="NAME",
-    help="Formats verl and nemo-rl: name of the agent, in the trainer, that runs the tasks.",
+    help="Formats verl and nemo-rl: name of the trainer's agent that runs the tasks.",
 )
 @option(
     "--test",
@@ -182,7 +190,7 @@ def export(
     ROLLOUTS is the --output of `gym-cli collect`, even while the run is active, or any file of such
     rows. Failed rollouts are skipped. Fields the format can't represent are listed at the end.
 
-    Exit code 0: records were written. 1: nothing was left to write.
+    Exit code 0: records were written. 1: there were no records to write.
     """
     from gymmesh_data import export as write
     from gymmesh_data import export_hub

@@ -55,7 +55,13 @@ _FORMATS: Final = (_KNOWN, "hf", "messages", "openai-evals", "verifiers", "inspe
 )
 @click.option("--only-columns", is_flag=True, help="Drop columns that no --column names.")
 @click.option("--score", default="", metavar="NAME", help="Use this score as the reward.")
-@click.option("--env", "environment", default="", metavar="NAME", help="Environment of all tasks.")
+@click.option(
+    "--env",
+    "environment",
+    default="",
+    metavar="NAME",
+    help=("Environment for rows that name none."),
+)
 @click.option(
     "--keep-prose",
     is_flag=True,
@@ -88,9 +94,9 @@ def import_(
           --column expected_answer=answer --env math --output tasks.jsonl
       gym-cli import log.eval --format inspect --as rollouts --output rollouts.jsonl
 
-    The final answer of a worked solution is used (after ####, or in \\boxed{}). A multiple choice
-    question becomes an mcqa task. An expected answer that is empty or prose is rejected, and so is
-    one that the row's environment rejects, if that is installed.
+    If an answer is a worked solution, the final answer is used (after ####, or in \\boxed{}). A
+    multiple choice question becomes a task of the environment mcqa. An expected answer is rejected
+    if it is empty or prose, or if the row's environment is installed and rejects it.
 
     FILE is JSON lines, JSON, Parquet, CSV, an Inspect log (.eval), or a folder of these.
 
@@ -104,7 +110,7 @@ def import_(
       verifiers     results.jsonl of verifiers
       inspect       logs of Inspect
 
-    An invalid row is reported with its place, and nothing is written. With --skip-invalid, such
+    If a row is invalid, its place is reported and nothing is written. With --skip-invalid, such
     rows are skipped and counted. Duplicate tasks are written once.
 
     If no known data set matches a file, its columns and the nearest data sets are printed.
@@ -164,6 +170,6 @@ def _lines(summary: ImportSummary, made: str, output: Path) -> Iterator[str]:
         yield f"data set      {name}, {count} rows"
     yield f"{made:<13} {summary.records} in {output}"
     if summary.repeated:
-        yield f"repeated      {summary.repeated} of tasks that were already written"
+        yield f"repeated      {summary.repeated} skipped: the same task was already written"
     if summary.refused:
         yield f"skipped       {summary.refused} invalid rows"

@@ -97,7 +97,7 @@ def profile(
     track: TrackOptions | None,
     as_json: bool,
 ) -> int:
-    """Report statistics of rollouts, and warn of suspicious ones.
+    """Report statistics of rollouts, and warn of suspicious rollouts.
 
     \b
       gym-cli profile rollouts.jsonl
@@ -106,8 +106,8 @@ def profile(
       gym-cli profile rollouts.jsonl --track mlflow
 
     ROLLOUTS is the --output of `gym-cli collect`, even while the run is active, or any file of such
-    rows. Several are combined. Failed and unscored rollouts are excluded from all rewards. They
-    never count as 0.
+    rows. Several files are combined. Failed and unscored rollouts are excluded from all reward
+    figures and never count as 0.
 
     Exit code 0; 1 if no rollout has a reward.
     """

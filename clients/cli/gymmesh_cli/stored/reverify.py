@@ -40,9 +40,11 @@ from gymmesh_cli.terminal import GroupedCommand, OptionGroup, option
     group=OptionGroup.MODELS,
     multiple=True,
     metavar="HOST:PORT",
-    help="Score with the resource service at this address instead of one inside the command. "
-    "Repeatable. Or with all instances in a registry: discovery://HOST:PORT, "
-    "consul://HOST:PORT, kubernetes://NAMESPACE.",
+    help=(
+        "Score with the resource service at this address instead of one inside the command. "
+        "Repeatable. To use all instances in a registry: discovery://HOST:PORT, "
+        "consul://HOST:PORT, kubernetes://NAMESPACE."
+    ),
 )
 @security_options
 @environments_option
@@ -66,7 +68,7 @@ from gymmesh_cli.terminal import GroupedCommand, OptionGroup, option
     type=click.Choice(["skip", "judge"]),
     default="skip",
     show_default=True,
-    help="What to do with a rollout whose tools return something else when its calls are replayed.",
+    help="What to do with a rollout if its replayed tool calls return different outputs.",
 )
 @option(
     "--limit",
@@ -80,7 +82,7 @@ from gymmesh_cli.terminal import GroupedCommand, OptionGroup, option
     type=click.IntRange(1, 10_000),
     default=16,
     show_default=True,
-    help="Verdicts to compute at once.",
+    help="Maximum number of verdicts computed at a time.",
 )
 @timeout_option(120.0, "one verdict")
 @option("--overwrite", group=OptionGroup.OUTPUT, is_flag=True, help="Replace an existing output.")
@@ -100,25 +102,29 @@ def reverify(dry_run: bool, **asked: Any) -> int:
       gym-cli reverify rollouts.jsonl --verifier stricter.py:judge --dry-run
       gym-cli reverify rollouts.jsonl -o judged.jsonl --resource 127.0.0.1:9310
 
-    ROLLOUTS is the --output of `gym-cli collect`, or any file of such rows. It is only read. Each
-    row goes to the output with its new verdict, and keeps the old one in verification.previous.
+    ROLLOUTS is the --output of `gym-cli collect`, or any file of such rows. ROLLOUTS is not
+    changed. The output has each row with its new verdict, and the old verdict in
+    verification.previous.
     Rollouts that can't be scored go to NAME.failures.jsonl with the cause, never as a reward of 0.
 
-    Exit code 0: all rollouts were scored. 3: some could not be scored. 1: none was. 130: Ctrl-C,
-    which lets running verdicts finish.
+    Exit code 0: all rollouts were scored. 3: some could not be scored. 1: no rollout was scored.
+    130: interrupted with Ctrl-C; running verdicts were finished.
     """
     from gymmesh_cli.stored.reverifying import ReverifyCommand, reverify_rollouts
 
     command = ReverifyCommand(**asked)
     if (command.output is None) != dry_run:
-        raise click.UsageError("give --output, or --dry-run to only compare verdicts")
+        raise click.UsageError(
+            "add --output FILE, or --dry-run to compare verdicts without writing rows"
+        )
     if command.overwrite and command.resume:
         raise click.UsageError("--overwrite and --resume can't be combined")
     if dry_run and (command.overwrite or command.resume):
         raise click.UsageError("--dry-run writes nothing; remove --overwrite and --resume")
     if command.resources and command.verifier:
         raise click.UsageError(
-            "--verifier runs inside the command and --resource elsewhere; remove one of the two"
+            "--verifier scores inside this command, --resource scores in a remote "
+            "service. Remove one of the two"
         )
     if command.resources:
         command.mesh.refuse_model_flags()

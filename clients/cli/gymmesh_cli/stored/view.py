@@ -34,8 +34,10 @@ if TYPE_CHECKING:
     "--tokenizer",
     type=click.Path(path_type=Path),
     metavar="PATH",
-    help="A tokenizer.json, or its folder, to read token ids as text; by default the one beside "
-    "the rows.",
+    help=(
+        "A tokenizer.json, or the folder of one, to show token ids as text. Default: the "
+        "tokenizer.json in the folder of the rows."
+    ),
 )
 @click.option(
     "--bundle",
@@ -101,11 +103,11 @@ def view(
       gym-cli view rollouts.jsonl --bundle site --outcome failed
 
     ROLLOUTS is the --output of `gym-cli collect`, even while the run is active, or any file of such
-    rows. A folder selects all files in it. Default: the current folder. Nothing is changed, and
-    nothing is fetched from the network.
+    rows. A folder means all files in the folder. Default: the current folder. The command
+    changes no rollouts and fetches nothing from the network.
 
-    The page is served on 127.0.0.1 and needs the token in the printed address. Ctrl-C stops it. The
-    index of the rows is kept in the user's cache folder, or below GYMMESH_CACHE_DIR.
+    The page is served on 127.0.0.1 and needs the token in the printed address. Ctrl-C stops the
+    server. The index of the rows is kept in the user's cache folder, or below GYMMESH_CACHE_DIR.
 
     Exit code 0; 1 if there is nothing to show.
     """

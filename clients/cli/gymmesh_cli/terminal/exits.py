@@ -21,7 +21,7 @@ INTERRUPTED: Final = 130
 
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """Errors that the user can correct become a sentence and an exit code; the others go on."""
+    """Errors that the user can correct become a sentence and an exit code. Others propagate."""
     try:
         yield
     except click.ClickException as error:

@@ -150,7 +150,7 @@ class GroupedCommand(click.Command):
         room = formatter.width - max(len(group.key) for group in groups) - 2 * len(_GAP) - 2
         formatter.write_paragraph()
         formatter.write(
-            f"All options. To explain some: {ctx.command_path} --help GROUP, or OPTION\n"
+            f"All options. For explanations: {ctx.command_path} --help GROUP, or --help OPTION\n"
         )
         with formatter.indentation():
             formatter.write_dl(

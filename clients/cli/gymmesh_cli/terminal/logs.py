@@ -41,7 +41,9 @@ log_format_option = option(
 
 @contextmanager
 def logged() -> Iterator[None]:
-    """Log to stderr meanwhile: warnings and errors, each traceback once, no secrets."""
+    """Log to stderr while the context is open: warnings and errors, each traceback once, no
+    secrets.
+    """
     handler = _OnTerminal(sys.stderr)
     handler.setFormatter(Concealing(_TERMINAL))
     handler.addFilter(OneOfEach())
@@ -73,7 +75,7 @@ def logged_to(path: Path, *, anew: bool, log_format: LogFormat = "text") -> Iter
 
 @contextmanager
 def logged_as_service(log_format: LogFormat = "text") -> Iterator[None]:
-    """Log to stderr meanwhile, as a service does: what it did, too, no secrets."""
+    """Log to stderr while the context is open, as a service does: from INFO on, without secrets."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(formatter(log_format))
     handler.addFilter(OneOfEach())
@@ -137,7 +139,7 @@ class _RunLog(logging.Handler):
             self.failures += record.levelno > logging.WARNING or record.exc_info is not None
 
     def end(self) -> None:
-        """Write how often each came that came more than once."""
+        """Write the number of repetitions of each repeated message."""
         for count, said in self._kinds.repeated():
             text = f"{count} times in all: {said}"
             record = logging.LogRecord("gymmesh", logging.INFO, "", 0, text, None, None)

@@ -1,5 +1,5 @@
-"""The terminal's edge: all that gym-cli writes goes through here, with nothing in it for a terminal
-to act upon but our own colours.
+"""All output of gym-cli passes through this module. The output has no terminal control sequences
+except our own colours.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ def _styled(parts: Parts) -> str:
 
 
 def report(as_json: bool, document: Any, lines: Iterable[str]) -> None:
-    """Write what a command found: as a JSON document, or else as lines, each of which stays one."""
+    """Write a command's report: as a JSON document, or as lines. No text in a line can start a new
+    line.
+    """
     if as_json:
         echo_json(document)
         return
@@ -71,7 +73,7 @@ class ProgramOutput:
             file.flush()
 
     def close(self) -> None:
-        """Writes what was left of characters that were cut."""
+        """Writes the rest of characters that were split between pieces."""
         for stream, decoder in self._decoders.items():
             self._show(stream, decoder.decode(b"", final=True))
 
@@ -86,6 +88,6 @@ def echo_json(value: Any) -> None:
 
 
 def echo_json_line(line: str | bytes) -> None:
-    """Write a line that is JSON already; it means the same afterwards."""
+    """Write a line that is already JSON; its meaning does not change."""
     text = line.decode("utf-8", "surrogateescape") if isinstance(line, bytes) else line
     click.echo(plain_json(text.strip()))

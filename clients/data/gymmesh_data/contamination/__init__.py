@@ -1,7 +1,7 @@
 """Contamination: tasks whose texts, or whose canaries, are in training files.
 
 ngrams.py   texts as words, and the tasks' n-grams (pure)
-findings.py what was found of each task (pure)
+findings.py the matches of each task (pure)
 scan.py     `find_contamination`: reads task and training files
 """
 

@@ -1,4 +1,4 @@
-"""What was found of tasks in training files. Pure."""
+"""The tasks and canaries that were found in training files. Pure."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ class TaskFound:
     """A task with a part whose n-grams are in the training files.
 
     Attributes:
-        task_id: the task's.
+        task_id: the task's id.
         part: `prompt`, or the key of the row whose text was found.
-        share: of the part's n-grams, how many were found, from 0 to 1.
-        where: the first place with one, as file:line.
+        share: the share of the part's n-grams that were found, from 0 to 1.
+        where: the first place with a match, as file:line.
     """
 
     task_id: str
@@ -34,21 +34,21 @@ class CanaryFound:
 
 @dataclass(slots=True)
 class Matches:
-    """The n-grams of each part that were found so far, and each part's first place."""
+    """The n-grams found so far for each part of a task, and the first place of each part."""
 
     index: GramIndex
     grams: dict[int, set[int]] = field(default_factory=dict)
     places: dict[int, str] = field(default_factory=dict)
 
     def add(self, words: list[str], where: str) -> None:
-        """Compare a training text, which is at `where`."""
+        """Compare a training text from the place `where`."""
         for part, gram in self.index.matches(words):
             self.grams.setdefault(part, set()).add(gram)
             self.places.setdefault(part, where)
 
     def found(self, ids: list[str], least: float) -> list[TaskFound]:
-        """The tasks with a part of which at least this share was found, by their most found part,
-        in the order of the file.
+        """The tasks with a part whose share is at least `share`, in the order of the file. Each
+        task is reported with its part of the highest share.
         """
         best: dict[int, TaskFound] = {}
         for place, grams in self.grams.items():

@@ -42,12 +42,13 @@ class TaskText:
 class GramIndex:
     """The n-grams of all texts of all tasks.
 
-    Words within an n-gram that many tasks share, such as an instruction that all prompts begin
-    with, say nothing of any task. They are taken out, and each stretch between them is a text.
+    If many tasks share an n-gram, such as an instruction at the beginning of all prompts, a match
+    says nothing about a single task. The words of such n-grams are removed, and each stretch
+    between them is compared as a text of its own.
 
     Attributes:
         size: the words of an n-gram. A shorter stretch is compared whole, down to LEAST_WORDS.
-        parts: those that can be compared, once `build` was called.
+        parts: the texts that can be compared, once `build` was called.
         shared: how many n-grams are shared by many tasks.
     """
 

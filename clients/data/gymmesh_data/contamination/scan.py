@@ -37,7 +37,7 @@ class ContaminationOptions:
         words: the number of words of an n-gram, at least LEAST_WORDS.
         share: the least share of a text's n-grams that makes its task contaminated, above 0.
         shared_by: an n-gram that more tasks have is ignored.
-        canaries: texts to look for, in addition to those of the task file.
+        canaries: texts to look for, in addition to the canaries of the task file.
     """
 
     words: int = 13

@@ -24,7 +24,7 @@ EXPORTS: Final[Mapping[str, str]] = {
     **{form.name: form.about for form in FORMATS.values()},
     HUB: HUB_ABOUT,
 }
-"""What `export` and `export_hub` write, by the name of `--format`: what each is for."""
+"""The purpose of each format of `export` and `export_hub`, by the name for `--format`."""
 
 __all__ = [
     "EXPORTS",

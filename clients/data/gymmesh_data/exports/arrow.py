@@ -50,9 +50,9 @@ def pack_arrow(lines: Path, target: Path, losses: Counter[str]) -> None:
 def pack_verl(lines: Path, target: Path, losses: Counter[str]) -> None:
     """Rows of `verl_sft` as a Parquet file. Raises as `pack_parquet`.
 
-    Tools are objects there, and a column has one type for all rows: a schema that lacks what
-    another has gets null for it. That is counted, and so are tools that have no type in common
-    with those before them, which are left out.
+    Tools are objects in this table, and a column has one type for all rows: a schema gets null for
+    keys that only other schemas have. These nulls are counted. Tools without a common type with the
+    earlier tools are omitted and counted.
     """
     import pyarrow
     import pyarrow.parquet

@@ -18,12 +18,12 @@ from gymmesh_data.exports.summary import ExportSummary
 from gymmesh_data.exports.writing import CHANGED, DAMAGED, INTERRUPTED, NOTHING_BEGUN
 
 NOTE: Final = "export.json"
-"""The file of the folder that says what is finished; gone when all is."""
+"""The file of the folder that lists the finished files; deleted when the folder is complete."""
 
 
 class FolderDraft:
-    """Where a folder is made that is called `output` in the end. `made_of`: what its files depend
-    on, as JSON values: the same again, or they do not belong together.
+    """The draft of a folder that is renamed to `output` at the end. `made_of`: the inputs of its
+    files, as JSON values. To resume, they must be equal.
     """
 
     def __init__(self, output: Path, made_of: Any) -> None:
@@ -38,7 +38,7 @@ class FolderDraft:
         """Create the folder, or resume the existing one.
 
         Raises:
-            UserError: a folder exists and must not be resumed, or can't be.
+            UserError: a folder exists and must not or can't be resumed.
             OSError: the disk can't be written.
         """
         if resume:
@@ -57,8 +57,8 @@ class FolderDraft:
         self._write()
 
     def finished(self, file: str) -> ExportSummary | None:
-        """What came of a file that was finished; None: it is to be made. file: within the folder,
-        with slashes.
+        """The result of a finished file; None: the file is not finished. file: the path within the
+        folder, with slashes.
         """
         said = self._finished.get(file)
         if said is None:

@@ -1,4 +1,4 @@
-"""What a format is: how a rollout, a pair or a task becomes its records, and these a file."""
+"""The declaration of a format: how a rollout, a pair or a task becomes records, then a file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NO_SEQUENCE: Final = "token ids that form no sequence"
 
 
 class TokenPlace(Enum):
-    """What place a format has for token ids, masks, log probabilities and weights versions."""
+    """Whether a format can store token ids, masks, log probabilities and weights versions."""
 
     NONE = "none"
     BESIDE = "beside its text, where they were captured"
@@ -32,8 +32,8 @@ class TokenPlace(Enum):
 
 @dataclass(slots=True)
 class Taken:
-    """A selected rollout with its messages in the style of the format. `with_tokens`:
-    whether token ids are asked for.
+    """A selected rollout with its messages in the style of the format. `with_tokens`: whether to
+    export token ids.
     """
 
     rollout: StoredRollout
@@ -44,8 +44,9 @@ class Taken:
     _given: dict[str, int] = field(default_factory=dict, init=False, repr=False)
 
     def samples(self) -> list[Json]:
-        """Its exact tokens: `input_ids`, `mask` and `logprobs`; none where they are not asked for,
-        were not captured, or make no sequence. Raises UserError for lists that disagree.
+        """The rollout's exact tokens: `input_ids`, `mask` and `logprobs`. Empty if token ids are
+        not requested, were not captured, or form no sequence. Raises UserError for lists that
+        disagree.
         """
         if not self.with_tokens:
             return []
@@ -60,10 +61,10 @@ class Taken:
             return []
 
     def of_actors(self) -> Iterator[tuple[Actor, list[Taken]]]:
-        """The actors beside the root agent, each with its conversations.
+        """The actors other than the root agent, each with its conversations.
 
-        Raises UserError for items that are not what their type says. What has no place in messages
-        counts as the rollout's.
+        Raises UserError for items without the form of their type. Elements that messages can't
+        represent are counted as the rollout's losses.
         """
         for actor in actors_of(self.rollout):
             found = []
@@ -80,9 +81,9 @@ class Taken:
             yield actor, found
 
     def call_tokens(self, place: int) -> AddedTokens | None:
-        """The token ids that the model call which made a message added to the call before it, asked
-        for in the order of the messages; None where they are not asked for, or were not captured.
-        place: of the message.
+        """The token ids that a message's model call added to those of the previous call. Call this
+        in the order of the messages. None if token ids are not requested or were not captured.
+        place: the message's index.
         """
         call = self.said.token_calls.get(place)
         if call is None or not self.with_tokens:
@@ -120,7 +121,7 @@ class AddedTokens(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PairFacts:
-    """What is known of a pair beside its messages. ids and rewards: of the better one first."""
+    """Facts of a pair beside its messages. ids and rewards: the better rollout comes first."""
 
     task_id: str
     rollout_ids: tuple[str, str]
@@ -130,13 +131,13 @@ class PairFacts:
 
 @dataclass(frozen=True, slots=True)
 class TaskFacts:
-    """What became of a task.
+    """The results of a task.
 
     Attributes:
-        number: which task it is, from 0.
-        rewards: of its rollouts that were judged, in their order.
-        rollouts: how many were taken, judged or not.
-        agent: what the trainer's record calls the agent that runs it; empty: the format's own name.
+        number: the task's index, from 0.
+        rewards: the rewards of its judged rollouts, in their order.
+        rollouts: the number of selected rollouts, judged or not.
+        agent: the agent's name in the trainer's record; empty: the format's default.
     """
 
     number: int
@@ -146,7 +147,7 @@ class TaskFacts:
 
     @property
     def mean_reward(self) -> float | None:
-        """Over the rollouts that were judged; None where none was."""
+        """The mean over the judged rollouts; None if no rollout was judged."""
         return mean_of((reward, 1) for reward in self.rewards)
 
 

@@ -1,5 +1,5 @@
-"""A folder as the Hugging Face Hub and `datasets` read it: data by configuration and split, and a
-card (README.md) that tells what is where.
+"""A folder for the Hugging Face Hub and `datasets`: data by configuration and split, and a card
+(README.md) that describes the files.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ _SIZES: Final = ((10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (1
 
 
 Files: TypeAlias = Mapping[tuple[str, str], ExportSummary]
-"""What came of the files of a folder, by configuration and split."""
+"""The results of a folder's files, by configuration and split."""
 
 
 def path_of(config: str, split: str) -> str:
-    """Where a file of the folder is within it, with slashes."""
+    """The path of a file within the folder, with slashes."""
     return f"{config}/{split}.jsonl"
 
 
@@ -87,15 +87,15 @@ def card(name: str, made: Files, options: ExportOptions) -> str:
     told = [
         _named("Environments", made, "environments"),
         _named("Models", made, "models"),
-        _list("Left out", files, "left_out"),
-        _list("Not carried", files, "losses"),
+        _list("Skipped", files, "left_out"),
+        _list("Not exported", files, "losses"),
     ]
     return (
         f"---\n{front}---\n\n# {_plain(name)}\n\nVerified agent rollouts, exported by gymmesh.\n\n"
-        "| configuration | split | records | what they are | which |\n|---|---|---|---|---|\n"
+        "| configuration | split | records | content | selection |\n|---|---|---|---|---|\n"
         f"{rows}\n\n{''.join(told)}"
-        f"Load it with `datasets` {DATASETS} or later: earlier versions give every tool call the "
-        "argument names of all other tools, with nulls.\n\n"
+        f"Load this folder with `datasets` {DATASETS} or later: earlier versions give every tool "
+        "call the argument names of all other tools, with nulls.\n\n"
         "```python\nfrom datasets import load_dataset\n\n"
         f'load_dataset("PATH", "{next(iter(data), "rollouts")}")\n```\n'
     )

@@ -20,7 +20,7 @@ def line_of(record: JsonValue) -> bytes:
     What was read from JSON has no NaN, which orjson would write as null; what orjson refuses (large
     integers, unpaired surrogates) the codec writes, at a fraction of the speed.
 
-    Raises CodecError where it is no JSON.
+    Raises CodecError if the record can't be written as JSON.
     """
     try:
         return orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)
@@ -36,7 +36,7 @@ def read_line(line: bytes) -> dict[str, Any]:
 
 
 def without_surrogates(line: bytes, losses: Counter[str]) -> bytes:
-    """A line that `line_of` wrote, for those who take nothing but well-formed text."""
+    """A line of `line_of`, for readers that accept only well-formed text."""
     if _ESCAPED not in line:
         return line
     found = loads(line)

@@ -1,4 +1,4 @@
-"""The records of an export, as lines of JSON, in an order that is the same each time."""
+"""The records of an export, as lines of JSON, in a fixed order."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class _Records:
             if distinct:
                 digest = _digest([numbered_calls(said.messages), said.tools])
                 if digest in known:
-                    summary.left_out["duplicates of another"] += 1
+                    summary.left_out["duplicates of an earlier rollout"] += 1
                     continue
                 known.add(digest)
             if form.tokens is TokenPlace.NONE and said.token_calls:
@@ -119,7 +119,9 @@ class _Records:
             yield Taken(rollout, said, self._options.tokens, self._style)
 
     def of_rollouts(self, chosen: Iterable[Taken], of_rollout: OfRollout) -> Iterator[bytes]:
-        """The lines of rollouts: of all, or of each task's best; of equal ones the first."""
+        """The lines of all rollouts, or of each task's best rollouts. Of equal rollouts, the first
+        are kept.
+        """
         most = self._options.selection.per_task
         if most is None:
             for taken in chosen:
@@ -133,7 +135,9 @@ class _Records:
             for scored in spool.tasks():
                 ranked = sorted(scored, key=lambda found: (-found[0], found[1]))
                 if len(ranked) > most:
-                    self._summary.left_out["not among the best of its task"] += len(ranked) - most
+                    self._summary.left_out["not among the best rollouts of their task"] += (
+                        len(ranked) - most
+                    )
                 for number in sorted(number for _, number in ranked[:most]):
                     yield spool.content(number)
 

@@ -94,14 +94,14 @@ def export_hub(
     overwrite: bool = False,
     resume: bool = False,
 ) -> ExportSummary:
-    """Write a folder as the Hugging Face Hub has it: each configuration by split, and a card.
+    """Write a folder for the Hugging Face Hub: a file for each configuration and split, and a card.
 
-    It is made beside the output and takes its name in the end.
+    The folder is written next to `output` and renamed to `output` at the end.
 
     Args:
-        test: which share of the tasks, with all their rollouts, makes the split `test`.
-        resume: go on with one that was interrupted: files that were finished are kept, the others
-            are made. Refused where an input has another size or time than then.
+        test: the share of the tasks that become the split `test`, with all their rollouts.
+        resume: resume an interrupted export: finished files are kept, the other files are written.
+            Refused if the size or the time of an input has changed.
 
     Raises: as `export`.
     """

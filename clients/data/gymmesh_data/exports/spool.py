@@ -60,7 +60,7 @@ class Spool:
         return int(self._base.execute(_TASK, (name,)).fetchone()[0])
 
     def add(self, task: int, reward: float, content: bytes) -> None:
-        """Keep a rollout's content. task: its number."""
+        """Keep a rollout's content. task: the number of its task."""
         self._base.execute(
             "INSERT INTO rollouts (task, reward, place, size) VALUES (?, ?, ?, ?)",
             (task, reward, self._size, len(content)),
@@ -77,7 +77,7 @@ class Spool:
             yield [(reward, number) for _, number, reward in rollouts]
 
     def content(self, number: int) -> bytes:
-        """What was kept of a rollout, once `tasks` has begun."""
+        """The kept content of a rollout; call this only after `tasks` has begun."""
         found = self._base.execute("SELECT place, size FROM rollouts WHERE number = ?", (number,))
         place, size = found.fetchone()
         return os.pread(self._contents.fileno(), size, place)

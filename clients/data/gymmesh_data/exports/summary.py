@@ -16,11 +16,11 @@ class ExportOptions:
     """How rollouts are chosen and written.
 
     Attributes:
-        selection: which rollouts are taken.
-        pairs: what makes a pair, for formats of pairs.
-        reasoning: whether reasoning goes along.
-        tokens: whether token ids go along, where a format has room for them beside its text.
-        agent: what records of tasks call the agent that runs them; empty: as the format says.
+        selection: which rollouts are exported.
+        pairs: which rollouts form a pair, for formats of pairs.
+        reasoning: whether to export reasoning.
+        tokens: whether to export token ids in formats that can store token ids beside text.
+        agent: the agent's name in records of tasks; empty: the format's default.
         part: only tasks whose share (see `share_of`) is at least the first number and below the
             second; None: all.
     """

@@ -1,9 +1,9 @@
 """A file that gets its name once it is complete: JSON lines, or a file made from them at the end.
 An interrupted one can be resumed.
 
-Lines go to NAME.part; NAME.part.json regularly records how much of it is on disk. Resuming makes
-the same lines again and compares them with the file by its checksum. So a change in the meantime
-(of the rollouts, the options) can't produce a file of two halves that don't belong together.
+Lines go to NAME.part; NAME.part.json regularly records how much of NAME.part is on disk. Resuming
+makes the same lines again and compares them with the file by its checksum. So a change of the
+rollouts or the options in the meantime can't produce a file whose two halves don't belong together.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class LineFile:
         self.packed = path.with_name(f"{path.name}.part.packed")
 
     def refuse(self, *, overwrite: bool, resume: bool) -> None:
-        """Refuse what would be written over. Raises UserError."""
+        """Refuse to overwrite existing files. Raises UserError."""
         refuse_used(self.path, overwrite=overwrite)
         # Without a checkpoint there is nothing to go on with, nor to lose.
         if self.checkpoint.exists() and self.part.exists() and not (overwrite or resume):

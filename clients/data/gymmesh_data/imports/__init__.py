@@ -1,4 +1,4 @@
-"""Imports: other programs' files as tasks to collect, or as rollouts to look at and judge again.
+"""Imports: other programs' files become tasks to collect, or rollouts to inspect and judge again.
 
 files.py        rows of JSON lines, JSON, Parquet, CSV, and Inspect's archives, each with its place
 archive.py      members of a zip archive, compressed by zstd too

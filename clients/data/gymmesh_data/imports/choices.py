@@ -35,9 +35,9 @@ class ChoiceRow:
 
     Attributes:
         prompt: the question, its options by letter, and the form of the answer.
-        options: as mcqa has them: an object from letter to text each.
-        expected: the letter of the right one.
-        used: the columns that these were read from.
+        options: in the form of the environment mcqa: a list of objects from letter to text.
+        expected: the letter of the right option.
+        used: the columns that these values were read from.
     """
 
     prompt: str
@@ -47,9 +47,9 @@ class ChoiceRow:
 
 
 def choice_row(row: Json) -> ChoiceRow | None:
-    """What a row asks, if it is one of the shapes above; None for any other row.
+    """The question of a row with one of the shapes above; None for any other row.
 
-    Raises RowRefused for one whose right option cannot be found.
+    Raises RowRefused if the row's right option cannot be found.
     """
     found = _options(row)
     question = next((key for key in _QUESTIONS if isinstance(row.get(key), str)), None)
@@ -59,11 +59,11 @@ def choice_row(row: Json) -> ChoiceRow | None:
     answer = next((key for key in _ANSWERS if row.get(key) not in (None, "")), None)
     if answer is None:
         raise RowRefused(
-            f"has options, but none of the columns {', '.join(_ANSWERS)} names the right one"
+            f"has options, but no column that names the right option ({', '.join(_ANSWERS)})"
         )
     place = _place(row[answer], labels, texts)
     if place is None:
-        raise RowRefused(f"{answer}: {row[answer]!r} is not one of its {len(texts)} options")
+        raise RowRefused(f"{answer}: {row[answer]!r} is not one of the row's {len(texts)} options")
     letters = string.ascii_uppercase[: len(texts)]
     context = [row[key] for key in _CONTEXTS if isinstance(row.get(key), str) and row[key].strip()]
     lines = [f"{letter}: {text}" for letter, text in zip(letters, texts, strict=True)]

@@ -82,7 +82,10 @@ def _json(path: Path) -> Iterator[tuple[str, Any]]:
     if isinstance(document, dict):
         rows = next((document[key] for key in _LISTS if isinstance(document.get(key), list)), None)
     if not isinstance(rows, list):
-        raise UserError(f"{path}: must be a list of rows, or have one under {', '.join(_LISTS)}")
+        raise UserError(
+            f"{path}: must be a list of rows, or an object with this list under one of the "
+            f"keys {', '.join(_LISTS)}"
+        )
     for place, row in enumerate(rows):
         yield f"{path}: row {place}", row
 

@@ -57,8 +57,8 @@ class Imported:
 
 
 def task_row(imported: Imported, environment: str) -> Json:
-    """A task for `gym-cli collect`. environment: of tasks that name none; may be empty. Raises
-    RowRefused where it would be no task.
+    """A task for `gym-cli collect`. environment: the environment of tasks that name none; may be
+    empty. Raises RowRefused if the row makes no valid task.
     """
     params: Json = {"input": imported.prompt}
     if imported.tools:
@@ -79,14 +79,16 @@ def task_row(imported: Imported, environment: str) -> Json:
 def rollout_row(imported: Imported, environment: str, repeat: int, source: str) -> Json:
     """A finished rollout, as `gym-cli collect` would have written it.
 
-    Raises RowRefused where the model says nothing in it.
+    Raises RowRefused if the rollout has no text by the model.
 
     Args:
-        repeat: which repeat of its task, where the row does not say.
+        repeat: the repeat's index, if the row does not have it.
         source: the format that it was imported from.
     """
     if not any(is_answer(item) for item in imported.output):
-        raise RowRefused("has no text by the model. Import it with --as tasks")
+        raise RowRefused(
+            "has no text by the model, so it is not a rollout. Import the file with --as tasks"
+        )
     task = task_row(imported, environment)
     params = task.pop("responses_create_params")
     names = {key: text_of(task, key) for key in _NAMES}

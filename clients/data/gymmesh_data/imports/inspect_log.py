@@ -26,7 +26,9 @@ def of_sample(sample: Json) -> tuple[Imported, dict[str, float | None]]:
     if "input" not in sample or "id" not in sample:
         raise RowRefused("has no id and input: it is not a sample of an Inspect log")
     if isinstance(sample.get("error"), dict):
-        raise RowRefused(f"its run failed: {str(sample['error'].get('message'))[:200]}")
+        raise RowRefused(
+            f"this sample failed in Inspect: {str(sample['error'].get('message'))[:200]}"
+        )
     attached = sample.get("attachments")
     sample = _attached(sample, attached) if isinstance(attached, dict) and attached else sample
     prompt = items_of(sample["input"], "input")

@@ -9,12 +9,12 @@ from gymmesh_responses import CodecError, dumps, loads
 
 
 class RowRefused(Exception):
-    """Why a row cannot be taken: the key, and what is wrong with it."""
+    """A row cannot be imported. The text has the key, and what is wrong with the value."""
 
 
 def items_of(messages: Any, where: str) -> list[Json]:
-    """The items of some messages, or of a text, which is a user's. `where`: the key, for messages.
-    Raises RowRefused where they are no messages.
+    """The items of messages, or of a text by the user. `where`: the key, for error messages. Raises
+    RowRefused if the value is not messages.
     """
     if isinstance(messages, str):
         return [{"type": "message", "role": "user", "content": messages}]
@@ -27,20 +27,20 @@ def items_of(messages: Any, where: str) -> list[Json]:
 
 
 def first_answer(items: list[Json]) -> int:
-    """How many items there are before the model first said something."""
+    """The number of items before the model's first item."""
     return next((place for place, item in enumerate(items) if is_answer(item)), len(items))
 
 
 def tools_of(tools: Any, where: str) -> list[Json]:
-    """Tools, in the form of either API or as JSON text, in the form of the Responses API. Raises
-    RowRefused where they are no tools.
+    """Tools in the form of the Responses API, from tools in the form of either API or from JSON
+    text. Raises RowRefused if the value is not tools.
     """
     if isinstance(tools, str):
         tools = _json(tools, where)
     if tools is None:
         return []
     if not isinstance(tools, list) or not all(isinstance(one, dict) for one in tools):
-        raise RowRefused(f"{where}: must be a list of tools, or such a list as JSON text")
+        raise RowRefused(f"{where}: must be a list of tools, or JSON text with a list of tools")
     found: list[Json] = []
     for tool in tools:
         function = tool.get("function")
@@ -79,7 +79,7 @@ def _of_answer(message: Json, where: str) -> list[Json]:
             elif isinstance(part, dict) and isinstance(part.get("text"), str):
                 said += part["text"]
             else:
-                raise RowRefused(f"{where}.content: has a part that is not text of the model")
+                raise RowRefused(f"{where}.content: has a part that is not text")
     elif message.get("content") is not None:
         said = _text_of(message["content"], where)
     if thought:
@@ -136,7 +136,8 @@ def _part(part: Any, where: str) -> Json:
     if part.get("type") in ("image_url", "image", "input_image") and isinstance(url, str):
         return {"type": "input_image", "image_url": url, "detail": "auto"}
     raise RowRefused(
-        f"{where}: is neither text nor an image with an address, but {part.get('type')}"
+        f"{where}: has the type {part.get('type')}, which can't be imported. Only texts "
+        "and images with an address can be imported"
     )
 
 

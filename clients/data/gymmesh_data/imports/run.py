@@ -50,9 +50,10 @@ class Imports:
         made: whether rows become tasks or finished rollouts.
         skip_invalid: skip invalid rows instead of writing nothing.
         keep_prose: accept tasks whose expected answer is empty, or a text that no answer equals.
-        problem: the key and a sentence on why the environment of a task row refuses it; None: it
-            does not, or is not known. Of rows that no recipe made, only what it has against their
-            expected answer counts: options of the environment may stand for the rest.
+        problem: the key of a task row and why the row's environment rejects the row; None: the
+            environment accepts the row or is unknown. For rows without a recipe, only problems of
+            the expected answer count, because options of the environment may replace the other
+            keys.
         dataset: for the format `known`, the recipe's name; empty: recognised by the columns.
     """
 
@@ -67,12 +68,12 @@ class Imports:
 
 @dataclass(slots=True)
 class ImportSummary:
-    """What came of an import: how many rows were read, and records written.
+    """The result of an import: the numbers of rows read and records written.
 
     Attributes:
-        refused: rows that could not be taken.
-        repeated: tasks that another row had before, which are written once.
-        problems: the first sentences on rows that could not be taken.
+        refused: rows that could not be imported.
+        repeated: tasks that were already written for an earlier row.
+        problems: the first problems of rows that could not be imported.
         datasets: the known data sets, with how many of their rows were read.
     """
 
@@ -110,7 +111,7 @@ def import_file(
 
     Raises:
         UserError: a row is invalid (and `skip_invalid` is off), a file is not of a known data set,
-            or of one that no environment judges, a file cannot be read, or the output would
+            or no environment judges its data set, a file cannot be read, or the output would
             overwrite a file.
         ConfigError: pyarrow is missing.
     """
@@ -183,7 +184,9 @@ def _reader(
         told = unknown_shape(objects[0]) if objects else "has no rows that are JSON objects"
         raise UserError(f"{path}: {told}")
     if recipe.refused:
-        raise UserError(f"{path} is {recipe.title}, which can't be imported: {recipe.refused}")
+        raise UserError(
+            f"{path} is the data set {recipe.title}, which can't be imported. {recipe.refused}"
+        )
     return partial(_of_known, recipe, summary), chain(first, rows)
 
 

@@ -43,9 +43,10 @@ class Columns:
     """Maps columns to the keys of a task.
 
     Attributes:
-        names: column by key. `input` is the prompt, a text or messages; `system` a text before it;
-            `tools` the tools; any other key is the task's own. A dot leads into an object.
-        only: whether columns that have no key are left out.
+        names: column by key. `input` is the prompt, a text or messages; `system` a text before the
+            prompt; `tools` the tools; any other key is a key of the task. A dot selects a key of an
+            object.
+        only: whether to omit columns without a key.
         score: which score is the reward, for formats that have several; empty: the only one, or the
             one named `reward`.
     """
@@ -61,8 +62,8 @@ ImportRow: TypeAlias = Callable[[Json, Columns], Imported]
 def of_data_set(row: Json, columns: Columns) -> Imported:
     """A row of a data set: a task. Raises RowRefused.
 
-    A multiple choice question becomes a task of mcqa, unless `--column` names its parts. A worked
-    solution gives its final answer, and stays under its own name.
+    A multiple choice question becomes a task of the environment mcqa, unless `--column` names its
+    parts. From a worked solution, the final answer is used; the solution stays under its own name.
     """
     if not {"input", "expected_answer", "options"} & columns.names.keys():
         choice = choice_row(row)
@@ -112,7 +113,7 @@ def _of_choice(row: Json, choice: ChoiceRow, columns: Columns) -> Imported:
 
 
 def of_messages(row: Json, columns: Columns) -> Imported:
-    """Messages of a conversation, or a prompt and what came of it. Raises RowRefused."""
+    """Messages of a conversation, or a prompt with an optional completion. Raises RowRefused."""
     known = {"messages", "tools", "reward", "metadata", "samples", "task_id"}
     told = object_of(row, "metadata")
     # An export's own, which say what this rollout's actors did; else a column of that name.
@@ -189,9 +190,12 @@ def of_openai_eval(row: Json, columns: Columns) -> Imported:
 
 
 def of_verifiers(row: Json, columns: Columns) -> Imported:
-    """A line of verifiers' results. Raises RowRefused."""
+    """A line of `results.jsonl` of the library verifiers. Raises RowRefused."""
     if "prompt" not in row or "completion" not in row:
-        raise RowRefused("has no prompt and completion: it is not a line of verifiers' results")
+        raise RowRefused(
+            "has no prompt and completion, so it is not a line of results.jsonl of the "
+            "library verifiers"
+        )
     prompt = items_of(row["prompt"], "prompt")
     imported = Imported(prompt, _answers(row["completion"], "completion"))
     imported.tools = tools_of(row.get("tools", row.get("tool_defs")), "tools")
@@ -210,7 +214,7 @@ def of_verifiers(row: Json, columns: Columns) -> Imported:
     if row.get("is_truncated") is True:
         imported.stop_reason = "MAX_OUTPUT_TOKENS"
     if row.get("error"):
-        raise RowRefused(f"its rollout failed: {str(row['error'])[:200]}")
+        raise RowRefused(f"this rollout failed in verifiers: {str(row['error'])[:200]}")
     return imported
 
 
@@ -225,7 +229,7 @@ def _put_reward(imported: Imported, scores: dict[str, float | None], columns: Co
     """The score that is the reward; the others are components."""
     if columns.score and columns.score not in scores:
         there = ", ".join(scores) or "none"
-        raise RowRefused(f"has no score {columns.score!r}; its scores: {there}")
+        raise RowRefused(f"has no score {columns.score!r}. The row's scores: {there}")
     name = columns.score or ("reward" if "reward" in scores else "")
     if not name and len(scores) == 1:
         (name,) = scores
@@ -234,7 +238,7 @@ def _put_reward(imported: Imported, scores: dict[str, float | None], columns: Co
     if name:
         imported.reward = scores[name]
         if imported.reward is None:
-            raise RowRefused(f"its score {name!r} is not a number")
+            raise RowRefused(f"the score {name!r} is not a number")
     imported.components = [
         {"name": one, "value": value}
         for one, value in scores.items()
@@ -302,4 +306,4 @@ IMPORT_FORMATS: Final[Mapping[str, ImportRow]] = {
     "verifiers": of_verifiers,
     "inspect": of_inspect,
 }
-"""By the name that `gym-cli import --format` has."""
+"""The formats by their names for `gym-cli import --format`."""

@@ -1,8 +1,8 @@
 """Bounds of a mean reward when some rollouts have no reward. Pure.
 
-A rollout that failed, or that no verifier judged, would have had some reward. Without knowing
-which, the mean over all rollouts lies between the means with the lowest and the highest possible
-reward in their places. See C. Manski, "Partial Identification of Probability Distributions"
+The reward of a rollout that failed, or that no verifier judged, is unknown. So the mean over all
+rollouts lies between two means: with the lowest and with the highest possible reward for each
+missing reward. See C. Manski, "Partial Identification of Probability Distributions"
 (2003), chapter 1.
 """
 
@@ -32,7 +32,7 @@ class RewardBounds:
 
 
 def reward_range(asked: RewardRange, tasks: Iterable[TaskTotals]) -> RewardRange:
-    """The asked range, extended to the rewards that were observed."""
+    """The range that the user passed, extended to the observed rewards."""
     low, high = asked
     for task in tasks:
         if task.judged:
@@ -83,7 +83,9 @@ def mean_bounds(tasks: Sequence[TaskTotals], rewards: RewardRange) -> RewardBoun
 def difference_bounds(
     pairs: Sequence[tuple[TaskTotals, TaskTotals]], rewards: RewardRange
 ) -> RewardBounds | None:
-    """Bounds of the mean difference, second less first, over tasks that both runs attempted."""
+    """Bounds of the mean difference (second run minus first run), over tasks that both runs
+    attempted.
+    """
     if not pairs:
         return None
     before = mean_bounds([one for one, _ in pairs], rewards)

@@ -42,8 +42,8 @@ def comparison_page(
     """The page of some comparisons with one run.
 
     Args:
-        most: how many of the tasks that changed most to name.
-        curve: of the same runs, shown first; None for two runs.
+        most: the number of tasks to list, those with the largest change.
+        curve: the curve of the same runs, shown first; None for two runs.
 
     Raises:
         ConfigError: matplotlib is missing; the text says what to install.
@@ -53,7 +53,7 @@ def comparison_page(
     parts = [
         f"<p>Runs are paired by task. A task is solved at a reward of {options.solved_at:g} or "
         f"more. ± is the standard error; [ ] the {options.confidence:.0%} interval of a bootstrap "
-        "over tasks. Differences are after less before.</p>",
+        "over tasks. A difference is the value after minus the value before.</p>",
         *(() if curve is None else _curve(curve)),
         *(part for one in found for part in _sections(one, most, several=len(found) > 1)),
     ]
@@ -62,7 +62,7 @@ def comparison_page(
 
 def _curve(curve: Curve) -> Iterable[str]:
     yield pictures([("Mean reward by run", partial(_means, curve))])
-    yield table(f"All runs, over the {curve.tasks} tasks that each judged", *curve_rows(curve))
+    yield table(f"All runs, over the {curve.tasks} tasks that every run judged", *curve_rows(curve))
 
 
 def _means(curve: Curve, axes: Axes) -> None:
@@ -105,13 +105,13 @@ def _sections(one: Comparison, most: int, *, several: bool) -> Iterable[str]:
         found.append(("McNemar", told))
     yield cards(found)
     yield (
-        f"<p>{len(one.changes)} tasks were judged in both runs. {one.only_before} only before and "
-        f"{one.only_after} only after do not count.</p>"
+        f"<p>{len(one.changes)} tasks were judged in both runs. Not counted: {one.only_before} "
+        f"tasks judged only before, {one.only_after} only after.</p>"
     )
     if one.other_prompts:
         yield (
-            f"<p>Look at the task files: {one.other_prompts} of these tasks have another prompt in "
-            "one run than in the other.</p>"
+            f"<p>Look at the task files: {one.other_prompts} of these tasks have different prompts "
+            "in the two runs.</p>"
         )
     yield pictures(
         [

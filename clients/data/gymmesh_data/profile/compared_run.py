@@ -1,4 +1,4 @@
-"""A run as `compare` reads it: its tasks with what came of their rollouts."""
+"""A run as `compare` reads it: its tasks with the results of their rollouts."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class ComparedRun:
 
     Attributes:
         name: its path.
-        tasks: all that have an outcome, by environment and id.
-        judged: those with a reward.
+        tasks: all tasks with an outcome, by environment and id.
+        judged: the tasks with a reward.
     """
 
     name: str
@@ -37,7 +37,7 @@ def read_runs(paths: Sequence[Path], options: ProfileOptions) -> list[ComparedRu
     """Read each run once.
 
     Raises:
-        UserError: there is one run only, a file cannot be read, or a run has no reward.
+        UserError: there is only one run, a file cannot be read, or a run has no reward.
     """
     if len(paths) < 2:
         raise UserError("compare needs at least two runs; use gym-cli profile for one")

@@ -1,7 +1,8 @@
-"""Two or more runs of the same tasks: how much better, and whether that could be chance.
+"""Two or more runs of the same tasks: the difference, and whether the difference could be chance.
 
-Runs are paired by task (environment and id): what is compared is the mean reward of each task that
-was judged in both, so that easy and hard tasks do not hide the difference between the runs.
+Runs are paired by task (environment and id): `compare` compares the mean reward of each task that
+was judged in both runs. So the spread between easy and hard tasks does not hide the difference
+between the runs.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class TaskChange:
 
     @property
     def difference(self) -> float:
-        """After less before."""
+        """The value after minus the value before."""
         return round(self.after - self.before, 12)
 
 
@@ -50,13 +51,13 @@ class Comparison:
     """A run against the first one.
 
     Attributes:
-        only_before, only_after: tasks that count nowhere, since one run alone judged them.
-        other_prompts: tasks that are paired although their prompts differ, as those of one id in
-            two task files may.
-        difference: of the tasks' mean rewards, after less before.
+        only_before, only_after: tasks that only one run judged; they are not counted.
+        other_prompts: tasks that are paired although their prompts differ, because two task files
+            may use one id for different tasks.
+        difference: of the tasks' mean rewards, after minus before.
         pass_at: differences of pass@k, by k, over tasks with k judged rollouts in both runs.
-        p: of the sign-flip test; exact: whether all signs were tried; corrected: after Holm, where
-            there are several comparisons.
+        p: the p value of the sign-flip test; exact: whether all signs were tried; corrected: p
+            after Holm's correction, if there are several comparisons.
         mcnemar: None where a task was judged more than once, or rewards are not 0 or 1.
         changes: every task, the largest difference first.
         bounds: of the difference over the tasks that both runs attempted, when rollouts have no

@@ -1,4 +1,4 @@
-"""Several checkpoints on the same tasks: how the mean reward goes from run to run.
+"""Several checkpoints on the same tasks: the mean reward of each run.
 
 A point is the mean over the tasks that all runs judged, so that a run is not better because it
 skipped hard tasks.
@@ -61,7 +61,7 @@ def curve_of(runs: Sequence[ComparedRun], options: ProfileOptions) -> Curve:
     """The curve of some runs.
 
     Raises:
-        UserError: no task was judged in all of them.
+        UserError: no task was judged in all runs.
     """
     judged = _shared(runs, judged=True)
     if not judged:

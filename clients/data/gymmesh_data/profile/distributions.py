@@ -1,4 +1,4 @@
-"""What is kept of many numbers: how often each came, in bounded memory. Pure."""
+"""Distributions of many numbers, in bounded memory. Pure."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _LOG_BASE: Final = math.log(_BASE)
 
 
 class Distribution:
-    """Counts numbers: each by itself up to 4,096 different ones, above that by magnitude, so that
-    quantiles are within 1 %. Count, sum, least and greatest are always exact. The order in which
-    numbers come makes no difference.
+    """Counts numbers. Up to 4,096 different numbers are counted exactly. More are counted by
+    magnitude, so that quantiles are within 1 %. Count, sum, minimum and maximum are always exact.
+    The result does not depend on the order of the numbers.
     """
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class Distribution:
         return sorted(self._counts.items())
 
     def quantile(self, part: float) -> float | None:
-        """The value below which this part of the numbers lies; between two of them their mean
+        """The value below which this share of the numbers lies. Between two numbers: their mean
         (numpy's `averaged_inverted_cdf`). None without a number.
         """
         if not self.count:
@@ -84,7 +84,7 @@ class Distribution:
         raise IndexError(place)
 
     def bars(self, most: int = 20) -> list[tuple[float, float, int]]:
-        """A histogram: from, to, count; one bar a value, or so many equal ranges."""
+        """A histogram as (from, to, count): one bar for each value, or `most` equal ranges."""
         items = self.items()
         if len(items) <= most:
             return [(value, value, times) for value, times in items]
@@ -138,15 +138,15 @@ class TimeBin:
 
 @dataclass(slots=True)
 class TimeSeries:
-    """Rollouts by when they started: at most 64 spans, twice as long whenever there are more.
-    `width_s`: how long a span is, in seconds.
+    """Rollouts by their start time, in at most 64 spans. When more spans are needed, all spans
+    become twice as long. `width_s`: the length of a span in seconds.
     """
 
     width_s: int = 1
     _bins: dict[int, TimeBin] = field(default_factory=dict)
 
     def add(self, started_at: float, one: TimeBin) -> None:
-        """Add a rollout that started then, in seconds since 1970."""
+        """Add a rollout that started at this time, in seconds since 1970."""
         self._bins.setdefault(int(started_at // self.width_s), TimeBin()).take(one)
         while len(self._bins) > _MOST_BINS:
             self.width_s *= 2
@@ -156,6 +156,8 @@ class TimeSeries:
             self._bins = coarse
 
     def __iter__(self) -> Iterator[tuple[int, TimeBin]]:
-        """Each span's beginning, in seconds since 1970, and what is in it; the earliest first."""
+        """The beginning of each span, in seconds since 1970, and the span's rollouts; the earliest
+        first.
+        """
         for number in sorted(self._bins):
             yield number * self.width_s, self._bins[number]

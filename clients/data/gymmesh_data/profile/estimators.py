@@ -41,7 +41,8 @@ def pass_hat_k(n: int, c: int, k: int) -> float:
 def majority_at_k(answers: tuple[tuple[int, float], ...], k: int) -> float:
     """How often the most frequent answer of `k` rollouts of a task is right.
 
-    The mean over all subsets of `k` rollouts; of several most frequent answers one is drawn.
+    The mean over all subsets of `k` rollouts. If several answers are most frequent, one of them is
+    drawn at random.
 
     Args:
         answers: for each answer how many rollouts gave it, and how often it was right (0 to 1).
@@ -79,8 +80,8 @@ def _wins(others: Sequence[int], left: int, votes: int) -> float:
 def ratio(sums: Sequence[float], weights: Sequence[float]) -> tuple[float, float] | None:
     """The mean over rollouts that are grouped by task, with its standard error.
 
-    The mean is the sum of `sums` over that of `weights`. Its error is clustered by task, since
-    repeats of a task are alike: sqrt(T / (T-1) * sum_t (s_t - mean * w_t)^2) / sum w. With equal
+    The mean is the sum of `sums` over that of `weights`. The error is clustered by task, because
+    repeats of a task are similar: sqrt(T / (T-1) * sum_t (s_t - mean * w_t)^2) / sum w. With equal
     weights that is the standard deviation of the tasks' means over sqrt(T). See E. Miller, "Adding
     Error Bars to Evals", arXiv:2411.00640, section 2.2.
 

@@ -34,7 +34,7 @@ _TOO_LARGE: Final = "reward too large for statistics"
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """Where a row says what a profile asks for.
+    """The keys of a row that a profile reads.
 
     Attributes:
         answer: the key of the answer that votes for majority@k, in the verifier's evidence or the
@@ -47,7 +47,7 @@ class Fields:
 
 
 class Facts:
-    """One rollout, as far as it is counted. A reward that is too large for statistics is not."""
+    """The counted values of one rollout. A reward too large for statistics is not counted."""
 
     def __init__(self, rollout: StoredRollout, fields: Fields, unread: Unread) -> None:
         metadata, rollout_id = rollout.metadata, rollout.rollout_id

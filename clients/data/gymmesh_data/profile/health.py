@@ -1,4 +1,4 @@
-"""What looks wrong in a run: each warning a name, a sentence and its figures. Pure.
+"""Warnings about a run. Each warning has a name, a sentence and figures. Pure.
 
 A warning is a reason to look at rollouts, not a proof.
 """
@@ -70,8 +70,9 @@ def _doubles(totals: Totals) -> Iterator[HealthWarning]:
     doubles = sum(task.doubles for task in totals.tasks.values())
     if totals.reward.count and doubles / totals.reward.count > _FEW:
         text = (
-            f"{doubles} of {totals.reward.count} rollouts repeat another one of their task word "
-            "for word. Is the temperature 0, or does an answer cache run?"
+            f"{doubles} of {totals.reward.count} rollouts have exactly the same text as "
+            "another rollout of their task. Check whether the temperature is 0 or an "
+            "answer cache is on"
         )
         yield HealthWarning("same_rollouts", text, {"rollouts": doubles, "of": totals.reward.count})
 
@@ -79,7 +80,10 @@ def _doubles(totals: Totals) -> Iterator[HealthWarning]:
 def _outcomes(totals: Totals) -> Iterator[HealthWarning]:
     verifier = sum(n for cause, n in totals.failures.items() if cause[0] == "VERIFIER")
     if verifier:
-        text = f"{verifier} rollouts failed in the verifier; they are excluded from all figures"
+        text = (
+            f"{verifier} rollouts failed in the verifier; these rollouts are excluded from "
+            "all figures"
+        )
         yield HealthWarning("verifier_errors", text, {"rollouts": verifier})
     for mixed in mixed_versions(totals.verdicts):
         text = (
@@ -90,15 +94,15 @@ def _outcomes(totals: Totals) -> Iterator[HealthWarning]:
     unjudged = totals.unjudged.total()
     if unjudged:
         text = (
-            f"{unjudged} rollouts have no reward; they are excluded from all figures and don't "
-            "count as 0"
+            f"{unjudged} rollouts have no reward; these rollouts are excluded from all "
+            "figures and don't count as 0"
         )
         yield HealthWarning("unjudged", text, {"rollouts": unjudged})
     cut = totals.cut_short
     if totals.reward.count and cut / totals.reward.count > _FEW:
         text = (
-            f"{cut} of {totals.reward.count} rollouts were cut short by a limit of steps, tokens "
-            "or context. Raise it; otherwise rewards measure the limit"
+            f"{cut} of {totals.reward.count} rollouts were cut short by a limit of steps, "
+            "tokens or context. Raise this limit; otherwise rewards measure the limit"
         )
         yield HealthWarning("truncation", text, {"rollouts": cut, "of": totals.reward.count})
 
@@ -109,21 +113,26 @@ def _hacking(totals: Totals) -> Iterator[HealthWarning]:
         yield HealthWarning("rewarded_empty_answers", text, {"rollouts": totals.empty_solved})
     if totals.at_once_solved:
         text = (
-            f"{totals.at_once_solved} rollouts solved their task after calling every tool at once "
-            f"({totals.at_once} did so)"
+            f"{totals.at_once_solved} of the {totals.at_once} rollouts that called every "
+            "tool at once solved their task"
         )
         figures = {"solved": totals.at_once_solved, "rollouts": totals.at_once}
         yield HealthWarning("all_tools_at_once", text, figures)
     slope = length_correlation(totals)
     if slope is not None and abs(slope) > _HALF and totals.lengths.count >= _LEAST:
         kind = "longer" if slope > 0 else "shorter"
-        text = f"{kind} rollouts have higher rewards (correlation {slope:.2f}). Is length rewarded?"
+        text = (
+            f"{kind} rollouts have higher rewards (correlation {slope:.2f}). Check whether "
+            "the verifier rewards length"
+        )
         yield HealthWarning("length_rewarded", text, {"correlation": slope})
     yield from _drift(totals)
 
 
 def length_correlation(totals: Totals) -> float | None:
-    """Pearson's correlation of output tokens and reward; None where one of them is constant."""
+    """Pearson's correlation of output tokens and reward; None if the tokens or the rewards are
+    constant.
+    """
     tokens, rewards, count = totals.lengths, totals.length_rewards, totals.lengths.count
     if count < 2 or not tokens.deviation or not rewards.deviation:
         return None

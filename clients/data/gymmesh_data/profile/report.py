@@ -1,4 +1,4 @@
-"""A profile: the figures of some runs, made of their totals."""
+"""A profile: the figures of some runs, computed from their totals."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class ProfileOptions:
 
     Attributes:
         solved_at: a rollout solves its task when its reward is at least this.
-        resamples: of each bootstrap; 0: no intervals.
-        seed: of the random draws.
-        confidence: of intervals.
-        rewards: the lowest and highest reward that a rollout without one could have had; extended
-            to the rewards that were observed.
-        fields: where rows say what is asked for.
+        resamples: the draws of each bootstrap; 0: no intervals.
+        seed: the seed of the random draws.
+        confidence: the confidence level of intervals.
+        rewards: the lowest and highest reward that a rollout without a reward could have had;
+            extended to the observed rewards.
+        fields: the keys of rows that the profile reads.
     """
 
     solved_at: float = 1.0
@@ -89,7 +89,8 @@ class Profile:
         totals: the source of the profile, with distributions and counts.
         estimates: by name (pass_at, pass_hat, majority_at, avg_at) and k.
         median: of the tasks' mean rewards, with its interval.
-        groups: by environment, tag and difficulty; left_out: tags with too many values for it.
+        groups: the figures by environment, tag and difficulty; left_out: tags with too many values
+            for groups.
         bounds: of the mean over all rollouts, when some have no reward; None when none is missing.
         bands: how many tasks have a pass rate of 0, up to 0.25, 0.5, 0.75, below 1, and of 1.
     """
@@ -182,8 +183,8 @@ def profile(
 ) -> Profile:
     """Profile some runs and files together, in one pass over their rows.
 
-    A rollout that several of them have counts once. Failed and unjudged rollouts count in no
-    reward, and never as 0.
+    A rollout in several runs or files counts once. Failed and unjudged rollouts are excluded from
+    all reward figures and never count as 0.
 
     Args:
         on_rollout: called with each rollout as it is read.
@@ -226,7 +227,7 @@ def _bounds(totals: Totals, options: ProfileOptions) -> RewardBounds | None:
 def figures_of(
     columns: Sequence[resampling.Column], options: ProfileOptions
 ) -> list[Figure | None]:
-    """The means of columns of one length; None for one without a weight."""
+    """The means of columns of equal length; None for a column without a weight."""
     intervals: list[tuple[float, float] | None] = [None] * len(columns)
     if options.resamples and resampling.available():
         intervals = resampling.bootstrap(

@@ -1,7 +1,7 @@
-"""Rollouts added up: by task, and over all. Takes one rollout at a time and keeps none.
+"""Rollouts added up: by task, and over all.
 
-Memory grows with the tasks, and by 16 bytes for each rollout: its id and its content, by which
-doubles are known.
+Reads one rollout at a time and keeps no rollout. Memory grows with the tasks, and by 16 bytes for
+each rollout: hashes of its id and its content, to recognise duplicates.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ class TaskTotals:
     """The results of one task's rollouts.
 
     Attributes:
-        prompt: the 8 bytes of the first rollout's input; mixed: whether another one has another.
+        prompt: an 8-byte hash of the first rollout's input; mixed: whether another rollout has a
+            different input.
         judged, unjudged, failed: rollouts with a reward, without one, and without an outcome.
         answers: by answer, how many rollouts gave it and how many of these solved the task.
-        seen, contents: the 8 bytes of each rollout's id, and of each different content.
+        seen, contents: an 8-byte hash of each rollout's id, and of each different content.
         doubles: judged rollouts with the same content as an earlier rollout of the task.
     """
 
@@ -55,14 +56,14 @@ class TaskTotals:
 
     @property
     def mean(self) -> float | None:
-        """The mean reward; None where nothing was judged. The order of the rollouts, in which their
+        """The mean reward; None if no rollout was judged. The order of the rollouts, in which their
         rewards are added, makes no difference.
         """
         return round(self.reward / self.judged, 12) if self.judged else None
 
     @property
     def pass_rate(self) -> float | None:
-        """The share of the judged rollouts that solved it; None where nothing was judged."""
+        """The share of the judged rollouts that solved the task; None if no rollout was judged."""
         return self.solved / self.judged if self.judged else None
 
 
@@ -138,7 +139,9 @@ class Totals:
     _labels: dict[Labels, Labels] = field(default_factory=dict)
 
     def add(self, one: Facts) -> None:
-        """Count a rollout; one whose id was counted already is left out, and that is counted."""
+        """Count a rollout. A rollout with an id that was already counted is skipped, and the
+        skipped rows are counted.
+        """
         key = (one.environment, one.task_id)
         task = self.tasks.get(key)
         if task is None:

@@ -1,4 +1,4 @@
-"""New verdicts for stored rollouts, without a model's call for them.
+"""New verdicts for stored rollouts, without model calls.
 
 stored_task.py  the task and the transcript that a row gives back (pure)
 task_source.py  the tasks of the file that a run was collected from

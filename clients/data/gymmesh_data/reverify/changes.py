@@ -24,9 +24,9 @@ class OfEnvironment:
 
     Attributes:
         judged: rollouts with a new verdict.
-        changed: of these, those with another reward, or with one now or before alone.
-        raised, lowered: of these, those with a higher and a lower reward than before.
-        failed: rollouts that could not be judged; their old verdict counts nowhere.
+        changed: judged rollouts with a different reward, or with a reward only before or only now.
+        raised, lowered: judged rollouts with a higher and a lower reward than before.
+        failed: rollouts that could not be judged; their old verdicts are not counted.
         both: rollouts with a reward before and now; old_sum, new_sum: the sums of these rewards,
             each multiplied by `means.SCALE`.
     """
@@ -42,7 +42,7 @@ class OfEnvironment:
 
 
 class RewardChange(NamedTuple):
-    """A rollout with another reward than before, and each verdict's own line on why."""
+    """A rollout with a different reward than before, and the explanation of each verdict."""
 
     task_id: str
     repeat_index: int
@@ -65,10 +65,10 @@ class VerdictChanges:
         kinds: how often a reward changed to a different one, as `0 -> 1`; `none` for no reward.
         kept: rollouts that were judged before an interruption.
         left_out: number of rollouts that are not judged, by reason.
-        replayed: rollouts whose tool calls were replayed; differing: the replayed ones with a
-            different answer; differences: the first of these answers, a line each.
+        replayed: rollouts whose tool calls were replayed; differing: replayed rollouts with a
+            different answer; differences: the first of these answers, one line each.
         rollouts: the first rollouts whose reward changed, with both verdicts.
-        causes: why rollouts could not be judged; first_failure: the first of these, in words.
+        causes: why rollouts could not be judged; first_failure: the first cause, as a sentence.
     """
 
     environments: dict[str, OfEnvironment] = field(default_factory=dict)
@@ -90,7 +90,9 @@ class VerdictChanges:
             self.differences.append(f"{where}: {one}")
 
     def compare(self, rollout: StoredRollout, row: Json) -> None:
-        """Keep both verdicts side by side where the reward changed; the first thousand."""
+        """Keep both verdicts of a rollout if the reward changed, for the first thousand such
+        rollouts.
+        """
         if rollout.reward != row["reward"] and len(self.rollouts) < _MOST_ROLLOUTS:
             before = text_of(rollout.verification, "explanation")
             now = text_of(object_of(row, "verification"), "explanation")
@@ -161,7 +163,7 @@ class VerdictChanges:
         return sorted(self.rollouts, key=lambda one: (one.task_id, one.repeat_index))
 
     def table(self) -> list[str]:
-        """The comparison, for people: a line for each environment, and what became of rewards."""
+        """The comparison, for people: a line for each environment, and the changes of rewards."""
         head = ("environment", "judged", "same", "changed", "up", "down", "failed", "mean before")
         lines: list[tuple[str, ...]] = [(*head, "mean now")]
         for name, one in sorted(self.environments.items()):

@@ -1,8 +1,9 @@
 """A row with its new verdict. Pure.
 
 The row is the old one but for the verdict: `reward`, `verification`, `metadata.verified`, the
-rewards of actors, and the keys that evidence brings. `verification.previous` has the verdicts
-before, the oldest first, and `verification.reverified` says when and by what the new one was given.
+rewards of actors, and the keys that evidence brings. `verification.previous` has the earlier
+verdicts, the oldest first. `verification.reverified` says when and by which verifier the new
+verdict was made.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ def judged_row(row: Json, verdict: pb.Verification, origin: Json, known: frozens
 
 
 def unjudged_row(row: Json, error: MeshError, component: str, origin: Json) -> Json:
-    """The row of a rollout that could not be judged: it has a failure and null for its
-    reward, and keeps the verdicts before under `failure.previous`.
+    """The row of a rollout that could not be judged: the row has a failure and a reward of null,
+    and keeps the earlier verdicts under `failure.previous`.
     """
     left = {key: value for key, value in row.items() if key != "verification"} | {"reward": None}
     if "actors" in left:

@@ -1,8 +1,8 @@
-"""Brings a new session to where a rollout's was, by calling its tools again.
+"""Brings a new session to the state of a rollout's session, by repeating the rollout's tool calls.
 
-For rollouts whose session is gone and whose state was not kept, at environments that say that their
-tools may be replayed: they give the same answers again in a new session of the same task and seed.
-Each answer is compared with the one that is stored.
+For rollouts whose session has ended and whose state was not kept. The environment must declare its
+tools replayable: they return the same answers in a new session of the same task and seed. Each
+answer is compared with the stored answer.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CLOSE_S: Final = 10.0
 
 
 class Difference(NamedTuple):
-    """A tool's answer that is another one now."""
+    """A tool's answer that differs from the stored answer."""
 
     tool: str
     call_id: str

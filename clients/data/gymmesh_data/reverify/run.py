@@ -1,10 +1,10 @@
 """`reverify`: judges the rollouts of some sources again, many side by side.
 
-The verdicts go to an output of their own, like a run's: rows in the order in which they were
-judged, failures beside them, a journal that makes it resumable. The source is only read: it need
-not be a run, nor be writable. A new verdict does not supersede the old one in the run's own
-journal, so that both can be seen: what was judged when the run was collected, with the environment
-of that time, and what was judged later, by which verifier and why.
+The verdicts are written to a separate output with the files of a run: rows in the order in which
+they were judged, failures, and a journal that makes the output resumable. The source is only read:
+it may be any file of rows, and need not be writable. A new verdict does not supersede the old
+verdict in the run's own journal. So both verdicts can be compared: the verdict from the collection,
+and the later one with its verifier.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class ReverifyOptions:
     """Options for rescoring.
 
     Attributes:
-        concurrency: the most concurrent verdicts.
-        limit: only this many rollouts from the beginning.
+        concurrency: the maximum number of concurrent verdicts.
+        limit: judge only this many rollouts, from the beginning.
         by: the person or program that rescores, for the provenance.
         tasks: read the tasks from this file, by their ids, instead of the run's task file.
         judge_differing: also judge a rollout whose tools answer differently when its calls are
@@ -59,8 +59,8 @@ class ReverifyOptions:
     judge_differing: bool = False
 
 
-_DIFFERING: Final = "whose tools return something else when their calls are replayed"
-_NO_STATE: Final = "whose session ended, and whose state was not kept"
+_DIFFERING: Final = "whose replayed tool calls return different outputs"
+_NO_STATE: Final = "whose session ended and whose final state was not kept"
 _FAILED: Final = "failed rollouts (nothing to score)"
 
 
@@ -83,7 +83,9 @@ class _RolloutJob:
 
     @property
     def group(self) -> _GroupKey:
-        """Which rollouts it is judged together with, where that is done; each run by itself."""
+        """The rollouts of the same run that are judged together with this one, if the environment
+        judges groups.
+        """
         rollout = self.rollout
         return (self.environment, rollout.run_id, rollout.task_id)
 
@@ -94,8 +96,8 @@ class Reverification:
 
     Attributes:
         verifiers: prepared for all environments of the source.
-        output: where the verdicts go; None: nowhere, they are only compared.
-        stopped: set to start nothing more; what is being judged ends.
+        output: the output for the verdicts; None: verdicts are compared and not written.
+        stopped: set it to start no more verdicts; running verdicts finish.
     """
 
     source: Source
@@ -113,7 +115,7 @@ class Reverification:
         """Judge all rollouts that have no new verdict yet.
 
         Raises:
-            UserError: a source cannot be read or has a row that is no rollout's.
+            UserError: a source cannot be read or has a row that is not a rollout's.
             OutputError: the verdicts cannot be written.
         """
         if self.options.tasks is None:
@@ -354,7 +356,8 @@ async def reverify(
     """Judge rollouts again, and count what changed; raises as `Reverification.run`.
 
     Args:
-        verifiers: not prepared yet; what cannot be judged again is refused before anything is.
+        verifiers: not prepared yet. Rollouts that cannot be judged again are refused before any
+            verdict.
         output: from `RunOutput.open`; closed in the end. None: verdicts are only compared.
     """
     judging = Reverification(source, verifiers, output, options or ReverifyOptions())

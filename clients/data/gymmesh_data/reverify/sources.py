@@ -28,8 +28,8 @@ class Source:
 
     Attributes:
         paths: outputs of `gym-cli collect`, or files of such rows.
-        environments: only rollouts of these; empty: of all.
-        default: the environment of rows that name none; empty: they must.
+        environments: only rollouts of these environments; empty: of all environments.
+        default: the environment of rows that name none; empty: every row must name one.
     """
 
     paths: Sequence[Path]
@@ -37,7 +37,7 @@ class Source:
     default: str = ""
 
     def names(self) -> frozenset[str]:
-        """The environments of the rollouts; files are read for it.
+        """The names of the rollouts' environments. Reads the files.
 
         Raises:
             UserError: a file cannot be read, or a row names no environment.
@@ -51,40 +51,40 @@ class Source:
         return frozenset(found & self.environments if self.environments else found)
 
     def takes(self, rollout: StoredRollout) -> bool:
-        """Whether it is of the environments that are asked for."""
+        """Whether a rollout is of one of the selected environments."""
         return not self.environments or self.environment_of(rollout) in self.environments
 
     def environment_of(self, rollout: StoredRollout) -> str:
-        """The environment that judges a rollout. Raises UserError where there is none."""
+        """The environment that judges a rollout. Raises UserError if the row names none."""
         name = rollout.environment or self.default
         if not name:
             raise UserError(
-                f"{rollout.where}: environment: is missing. Name the environment that scores such "
-                "rollouts with --env"
+                f"{rollout.where}: environment: is missing. Name the environment that "
+                "scores rollouts without this key: --env NAME"
             )
         return name
 
     def rollouts(self) -> Iterator[tuple[StoredRollout, Path]]:
-        """The rollouts, each with the path it is of. Raises UserError."""
+        """The rollouts, each with its path. Raises UserError."""
         for path in distinct(self.paths):
             for rollout in read_rollouts([path]):
                 yield rollout, path
 
     def run(self) -> tuple[str, int]:
-        """The run's id and repeats where it is one run; else an empty id."""
+        """The run's id and repeats, if the source is one run; else an empty id."""
         if len(self.paths) == 1 and is_run(self.paths[0]):
             with open_run(self.paths[0]) as run:
                 return run.run_id, int(run.info.get("repeats", 1))
         return "", 1
 
     def tasks(self) -> dict[Path, TaskSource]:
-        """The task files of the runs, where they are known and as they were."""
+        """The task files of the runs, if they are known and unchanged."""
         found = ((path, tasks_of_run(path)) for path in self.paths if is_run(path))
         return {path: tasks for path, tasks in found if tasks is not None}
 
     def uses(self) -> dict[str, str]:
-        """Which class or function each environment was in these runs, by their NAME.run.json: as
-        `use:` names it from the working directory.
+        """The class or function of each environment in these runs, from NAME.run.json, in the form
+        of `use:` relative to the working directory.
         """
         found: dict[str, str] = {}
         for path in self.paths:
@@ -101,7 +101,7 @@ class Source:
         return files_of(self.paths)
 
     def digest(self) -> str:
-        """SHA-256 (hex) of the rows. Raises UserError where they cannot be read."""
+        """SHA-256 (hex) of the rows. Raises UserError if they cannot be read."""
         digest = hashlib.sha256()
         for path in self.paths:
             for file in _row_files(path):

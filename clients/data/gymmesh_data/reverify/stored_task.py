@@ -20,11 +20,11 @@ def stored_task(rollout: StoredRollout, environment: str, known: Collection[str]
     """The task of a rollout, from its row alone.
 
     Args:
-        environment: the name of the environment that is to judge it.
+        environment: the name of the environment that will judge the task.
         known: keys that tasks of the environment have.
 
     Raises:
-        UserError: what the row holds is no task.
+        UserError: the row does not hold a valid task.
     """
     row = rollout.row
     try:
@@ -39,12 +39,12 @@ def stored_task(rollout: StoredRollout, environment: str, known: Collection[str]
         if (seed := seed_of(row)) is not None:
             task.seed = seed
     except (CodecError, TypeError, ValueError) as error:
-        raise UserError(f"{rollout.where}: holds no task: {error}") from None
+        raise UserError(f"{rollout.where}: does not hold a valid task: {error}") from None
     return task
 
 
 def seed_of(row: dict[str, Any]) -> int | None:
-    """The seed of a rollout's session: the task's, or the one that was drawn."""
+    """The seed of a rollout's session: the task's seed, or the seed that was drawn."""
     seeds = (row.get("seed"), object_of(row, "metadata").get("seed"))
     return next((one for one in seeds if type(one) is int and -(2**63) <= one < 2**63), None)
 
@@ -62,13 +62,13 @@ def transcript_of(rollout: StoredRollout) -> list[responses_pb2.Item]:
 
 
 def final_state_of(rollout: StoredRollout) -> pb.FinalState | None:
-    """The state that the rollout's session left; None where none was kept."""
+    """The final state of the rollout's session; None if it was not kept."""
     kept = _kept_state(rollout)
     return pb.FinalState(state_json=dumps(kept["state"])) if "state" in kept else None
 
 
 def omitted_state(rollout: StoredRollout) -> str:
-    """Why the state was not kept, as the reason for which a rollout is left out; empty: unknown."""
+    """Why the state was not kept, as the reason for skipping a rollout; empty: unknown."""
     why = text_of(_kept_state(rollout), "omitted")
     return f"whose state was not kept: {why}" if why else ""
 
@@ -80,6 +80,6 @@ def _kept_state(rollout: StoredRollout) -> Json:
 
 
 def stop_reason_of(rollout: StoredRollout) -> pb.StopReason.ValueType:
-    """Why the rollout stopped; the model finished where the row does not say."""
+    """Why the rollout stopped. If the row has no stop reason: the model finished."""
     named: dict[str, pb.StopReason.ValueType] = dict(pb.StopReason.items())
     return named.get(f"STOP_REASON_{rollout.stop_reason}") or pb.STOP_REASON_MODEL_FINISHED

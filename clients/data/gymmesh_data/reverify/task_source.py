@@ -11,8 +11,8 @@ from gymmesh_client.run_file import TaskLines, read_run_file
 
 
 class TaskSource:
-    """Looks tasks up by their ids; some 100 bytes for each are in memory. Raises UserError where
-    the file cannot be read.
+    """Looks up tasks by their ids; needs about 100 bytes of memory for each task. Raises UserError
+    if the file cannot be read.
     """
 
     def __init__(self, path: Path, reader: TaskReader) -> None:
@@ -22,14 +22,14 @@ class TaskSource:
         self._places = {_key(task.task_id): at for at, task in enumerate(self._tasks)}
 
     def get(self, task_id: str) -> pb.Task | None:
-        """The task of this id; None where there is none."""
+        """The task with this id, or None."""
         place = self._places.get(_key(task_id))
         return None if place is None else self._tasks[place]
 
 
 def tasks_of_run(path: Path) -> TaskSource | None:
-    """The task file that a run was collected from, by its NAME.run.json; None where it is not
-    there any more, has changed since, or nobody says which it was.
+    """The task file that a run was collected from, by its NAME.run.json; None if the file is
+    missing, has changed since the run, or is not named.
     """
     about = read_run_file(OutputFiles(path).run)
     said = about.get("tasks")

@@ -1,4 +1,6 @@
-"""The environments that judge: what each says of itself, and its verdicts, wherever it is."""
+"""The environments that judge: the description of each environment, and its verdicts, local or
+remote.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ _STATUSES: Final = (
 
 
 class Verifiers:
-    """Judges by the environments that a directory knows.
+    """Judges with the environments of a directory.
 
     Args:
         timeout_s: seconds that one verdict may take.
@@ -43,12 +45,13 @@ class Verifiers:
         self.known_keys: dict[str, frozenset[str]] = {}
 
     async def prepare(self, names: Collection[str]) -> None:
-        """Ask environments what they are, before anything is judged.
+        """Request the description of each environment, before any verdict.
 
         Raises:
-            UserError: one judges only with the live session and neither keeps states nor has tools
-                that may be replayed, or judges by rewards of turns, which rows do not have.
-            MeshError: one is not there, or does not answer.
+            UserError: an environment judges only with the live session and neither keeps states
+                nor has tools that may be replayed, or it judges by rewards of turns, which rows do
+                not have.
+            MeshError: an environment does not exist or does not answer.
         """
         for name in sorted(names):
             instance = await self._directory.pick(RESOURCE, name, timeout=_HELLO_S)
@@ -61,7 +64,7 @@ class Verifiers:
             self.known_keys[name] = await self._keys(peer)
 
     def origin(self, name: str) -> dict[str, Any]:
-        """Which environment it is that judges, for a verdict's provenance."""
+        """The environment that judges, for a verdict's provenance."""
         about = self.about[name]
         return {
             "environment": name,
@@ -70,15 +73,17 @@ class Verifiers:
         }
 
     def by_state(self, name: str) -> bool:
-        """Whether a rollout is judged by what its session left."""
+        """Whether the verdict depends on the final state of the rollout's session."""
         return self.about[name].verify_needs_session and not self.about[name].judges_groups
 
     def replays(self, name: str) -> bool:
-        """Whether its tools may be called again."""
+        """Whether the environment's tools may be called again."""
         return self.about[name].tools_replayable
 
     def takes_turns(self, name: str) -> bool:
-        """Whether it speaks between the policy's answers, which no replay of tool calls repeats."""
+        """Whether the environment takes turns between the policy's answers. A replay of tool calls
+        does not repeat turns.
+        """
         return self.about[name].multi_turn
 
     @asynccontextmanager
@@ -98,7 +103,7 @@ class Verifiers:
     async def verify_at(
         self, instance: Instance, request: verify_pb2.VerifyRequest
     ) -> pb.Verification:
-        """A verdict by the instance that has the session. Raises as `verify`."""
+        """A verdict by the instance that holds the session. Raises the errors of `verify`."""
         reply: verify_pb2.VerifyResponse = await self._ask(instance, "Verify", request)
         return _checked(reply.verification)
 
@@ -156,7 +161,7 @@ class Verifiers:
 
 
 class ReplayedSession:
-    """A session that was brought to where a rollout's was; `what` says how."""
+    """A session with the state of a rollout's session; `what` describes the replay."""
 
     def __init__(self, verifiers: Verifiers, instance: Instance, what: Replayed) -> None:
         self._verifiers = verifiers
@@ -164,7 +169,7 @@ class ReplayedSession:
         self.what = what
 
     async def verify(self, request: verify_pb2.VerifyRequest) -> pb.Verification:
-        """The verdict in it. Raises as `Verifiers.verify`."""
+        """The verdict in this session. Raises the errors of `Verifiers.verify`."""
         request.session_id = self.what.session_id
         return await self._verifiers.verify_at(self._instance, request)
 
@@ -174,23 +179,25 @@ def _refuse_live(name: str, about: resource_pb2.GetEnvironmentResponse) -> None:
     by_session = about.verify_needs_session and not about.judges_groups
     if by_session and not about.keeps_state and about.tools_replayable and about.multi_turn:
         raise UserError(
-            f"environment {name!r} takes turns, which a replay of tool calls does not repeat, and "
-            "does not keep its final state, so stored rollouts can't be judged again. Set "
-            "keep_state in its class, or select the other environments with --environment NAME"
+            f"environment {name!r} takes turns, which a replay of tool calls does not "
+            "repeat, and does not keep its final state. So its stored rollouts can't be "
+            "judged again. Set keep_state in the environment's class, "
+            "or select the other environments with --environment NAME"
         )
     if by_session and not (about.keeps_state or about.tools_replayable):
         raise UserError(
-            f"environment {name!r} needs the live session to score a rollout and neither keeps its "
-            "final state nor allows its tools to be replayed, so stored rollouts can't be judged "
-            "again. Set keep_state or tools_replayable in its class, or select the other "
-            "environments with --environment NAME"
+            f"environment {name!r} needs the live session to score a rollout. It neither "
+            "keeps the final state nor allows a replay of its tools, so its stored "
+            "rollouts can't be judged again. Set keep_state or tools_replayable in the "
+            "environment's class, or select the other environments with --environment "
+            "NAME"
         )
     summed = about.reward_rule in (resource_pb2.REWARD_RULE_SUM, resource_pb2.REWARD_RULE_INCLUDED)
     if about.multi_turn and summed:
         raise UserError(
-            f"environment {name!r} scores with the rewards of its turns, which rows do not "
-            "contain, so stored rollouts can't be judged again. Select the other environments "
-            "with --environment NAME"
+            f"environment {name!r} scores with the rewards of its turns. Rows do not "
+            "contain these rewards, so the environment's stored rollouts can't be judged "
+            "again. Select the other environments with --environment NAME"
         )
 
 

@@ -1,4 +1,5 @@
-"""Figures and some rollouts at a tracker (W&B, MLflow or Trackio): of a run, live, or a profile.
+"""Sends figures and sampled rollouts to a tracker (W&B, MLflow or Trackio), of an active run or of
+a profile.
 
 measures.py   a run's figures for a tracker: names and numbers (pure)
 samples.py    which rollouts go into the table of samples, and what of them (pure)
@@ -8,9 +9,9 @@ link.py       the tracker's process, seen from the collector: bounded, and no ha
 process.py    what runs there: it calls the tracker's library
 libraries.py  one class for each tracker
 
-The library runs in a process of its own, which gym-cli feeds through a pipe. So nothing that
-it does, waits for, prints or installs at exit can slow or end a run; a collector that is killed
-leaves a tracker's run that is closed properly.
+The library runs in a process of its own, which gym-cli feeds through a pipe. So the library can
+neither slow nor end a run, whatever it does, prints or installs at exit. If the collector is
+killed, the process still closes the tracker's run.
 """
 
 from gymmesh_data.track.link import TrackerLink

@@ -1,11 +1,11 @@
 """One class for each tracker, each over the tracker's own library; used in its process only.
 
-Each has a run at the tracker, and four methods, which may raise what the library raises:
+Each class has one run at the tracker, and four methods. The methods may raise the library's errors:
 
-begin     begins a run, or goes on with it; gives its `id`, and its `url` where there is one
-measures  logs measures; `step`: how many rollouts have an outcome
-table     logs a table of samples, in place of the one before where the tracker can
-end       ends the run, with its configuration as known now (empty: as it was)
+begin     begins or resumes a run; returns its `id`, and its `url` if there is one
+measures  logs measures; `step`: the number of rollouts with an outcome
+table     logs a table of samples; replaces the previous table if the tracker can
+end       ends the run, with its current configuration (empty: unchanged)
 """
 
 from __future__ import annotations

@@ -32,13 +32,13 @@ class TrackerLink:
 
     Args:
         tracker: one of `TRACKERS`.
-        warn: called once, with a sentence, when something first goes wrong.
-        without: what becomes of the work when the tracker fails, for the sentence.
-        command: what is run instead of this package's process.
+        warn: called once, with a sentence, at the first problem.
+        without: what happens without the tracker, for the sentence.
+        command: a command to run instead of this package's process.
 
     Attributes:
-        sent: messages that were to be sent, after the first.
-        lost: those of them that did not arrive, as far as is known.
+        sent: the number of messages after the first.
+        lost: the number of messages that are known to be lost.
     """
 
     def __init__(
@@ -64,9 +64,9 @@ class TrackerLink:
         self._cut_short = asyncio.Event()
 
     async def begin(self, run: TrackerRun, on_begun: Callable[[dict[str, Any]], None]) -> None:
-        """Start the process and have the run begun there, without waiting for that.
+        """Start the process and begin the run at the tracker, without waiting.
 
-        `on_begun` is called with what the tracker says of it: `id`, `url` and `project`.
+        `on_begun` is called with the run's `id`, `url` and `project` at the tracker.
         """
         try:
             # A session of its own: Ctrl-C is for the collector.
@@ -79,30 +79,30 @@ class TrackerLink:
                 limit=_LONGEST_LINE,
             )
         except OSError as error:
-            self._give_up(f"can't start its process: {error.strerror or error}")
+            self._give_up(f"can't start the tracker's process: {error.strerror or error}")
             return
         self._reading = asyncio.create_task(self._read(self._process, on_begun))
         self._write({"do": "begin", **run.to_dict()})
 
     def measures(self, step: int, values: dict[str, float]) -> None:
-        """Have measures logged."""
+        """Log measures."""
         self._send({"do": "measures", "step": step, "values": values})
 
     def table(self, step: int, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        """Have a table of samples logged."""
+        """Log a table of samples."""
         self._send({"do": "table", "step": step, "columns": list(columns), "rows": list(rows)})
 
     @property
     def loss(self) -> str:
-        """What did not arrive, in words; empty where all did, as far as is known."""
+        """A sentence on lost messages; empty if no message is known to be lost."""
         return f"{self.lost} of {self.sent} messages were lost" if self.lost else ""
 
     def cut_short(self) -> None:
-        """Wait for the tracker no longer, at the end."""
+        """Stop waiting for the tracker at the end."""
         self._cut_short.set()
 
     async def end(self, config: dict[str, Any], *, finished: bool, seconds: float = END_S) -> None:
-        """Have the run ended, with its configuration as it is known now; so long at most.
+        """End the run at the tracker with its current configuration, within the time limit.
 
         Args:
             finished: whether every rollout has an outcome.
@@ -121,7 +121,7 @@ class TrackerLink:
                 return_when=asyncio.FIRST_COMPLETED,
             )
             if not reading.done() and not self._broken:
-                self._give_up("its last messages were not sent in time")
+                self._give_up("the last messages were not sent in time")
         finally:
             # The process may have said all and not be over yet; a broken one gets no time.
             await _stopped(process, gently=reading.done() and not self._broken)
@@ -140,7 +140,7 @@ class TrackerLink:
         if pipe.is_closing():
             return False
         if pipe.transport.get_write_buffer_size() + len(line) > _MOST_WAITING:
-            self._say("it accepts no further messages; messages that don't fit are dropped")
+            self._say("the tracker is too slow; messages that don't fit into the queue are dropped")
             return False
         pipe.write(line)
         return True
@@ -166,7 +166,7 @@ class TrackerLink:
                     self._give_up(str(said["refused"]))
                 ended = ended or "ended" in said
         if not ended and not self._broken:
-            self._give_up("its process ended unexpectedly")
+            self._give_up("the tracker's process ended unexpectedly")
 
     def _give_up(self, why: str) -> None:
         self._broken = True

@@ -26,9 +26,9 @@ class Tracking:
     """A run at a tracker.
 
     Args:
-        output: the run's output, whose rows are looked at as they are written.
+        output: the run's output; its rows are read as they are written.
         project: the tracker's project; None: see `names.project_of`.
-        samples: the most rollouts in a table; 0: no table.
+        samples: the maximum number of rollouts in a table; 0: no table.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Tracking:
         figures: Callable[[], Figures],
         groups: Callable[[], Mapping[str, int] | None] = lambda: None,
     ) -> AsyncIterator[None]:
-        """Tracks the run meanwhile, and ends it at the tracker."""
+        """Tracks the run while the context is open, then ends the run at the tracker."""
         shard, run_id = self._output.shard, self._output.run_id
         name = run_id if shard is None else f"{run_id}-shard-{shard.index}-of-{shard.of}"
         run = TrackerRun(self._project, name, run_id, self._config(), id=self._known_id())
@@ -74,12 +74,12 @@ class Tracking:
             await self.link.end(self._config(), finished=figures().state == "finished")
 
     def sum_up(self, summary: RunSummary) -> None:
-        """What the run came to; before `live` ends."""
+        """Set the run's result; call this before `live` ends."""
         self._summary = summary
 
     @property
     def lost(self) -> str:
-        """What did not arrive, as a sentence; empty where all did, as far as is known."""
+        """A sentence on lost messages; empty if no message is known to be lost."""
         unread = self._recent.unread
         rows = f"the metrics of {unread} rows could not be read" if unread else ""
         parts = [one for one in (self.link.loss, rows) if one]

@@ -1,6 +1,7 @@
 """A run's figures for a tracker: names and numbers. Pure.
 
-`…/recent` is of the rollouts that ended since the last time, all else of the run as a whole.
+`…/recent` is over the rollouts that ended since the last measures; all other names are over the
+whole run.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class _Metadata(msgspec.Struct):
 
 
 class RowFigures(msgspec.Struct):
-    """What of a completed rollout's row is measured; all else of it is skipped."""
+    """The measured keys of a completed rollout's row; all other keys are skipped."""
 
     reward: float | None = None
     response: _MeasuredResponse | None = None
@@ -53,7 +54,7 @@ _ROWS: Final = msgspec.json.Decoder(RowFigures)
 
 
 def figures_of(row: bytes) -> RowFigures | None:
-    """The figures of a row, a line of JSON; None where they are of another kind."""
+    """The figures of a row, a line of JSON; None if the row has a different form."""
     with suppress(msgspec.MsgspecError):
         return _ROWS.decode(row)
     # What a model wrote may be no text elsewhere: a lone surrogate.
@@ -65,8 +66,8 @@ def figures_of(row: bytes) -> RowFigures | None:
 class Recent:
     """The rollouts that ended since the last time.
 
-    A rollout's staleness is how many versions of the weights its oldest were behind the newest
-    that any rollout of the run had been sampled with when it ended.
+    A rollout's staleness is the difference between two weights versions: the newest that any
+    rollout of the run had used when this rollout ended, and the oldest that this rollout used.
     """
 
     def __init__(self) -> None:
@@ -95,7 +96,7 @@ class Recent:
             numbers["staleness/recent"].append(self._newest - min(about.weights_versions))
 
     def take(self) -> dict[str, float]:
-        """The measures, and begin anew."""
+        """Return the measures and start a new period."""
         found: dict[str, float] = {}
         for name, numbers in self._numbers.items():
             mean = mean_of((one, 1) for one in numbers)
@@ -109,7 +110,7 @@ class Recent:
 
 
 def measures_of(figures: Figures, groups: Mapping[str, int] | None = None) -> dict[str, float]:
-    """The measures of a run that goes on. `groups`: counts of the groups for a trainer; None where
+    """The measures of an active run. `groups`: counts of the groups for a trainer; None where
     there are none.
     """
     tally = figures.tally
@@ -145,7 +146,7 @@ def measures_at_end(summary: RunSummary) -> dict[str, float]:
 
 
 def counted(kinds: Mapping[str, Mapping[str, int]]) -> dict[str, float]:
-    """What is counted by names, of each kind the most frequent."""
+    """The counts by name, the most frequent names of each kind."""
     return {
         f"{kind}/{plain_name(name)}": count
         for kind, counts in kinds.items()
@@ -154,10 +155,10 @@ def counted(kinds: Mapping[str, Mapping[str, int]]) -> dict[str, float]:
 
 
 def most_of(counts: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
-    """The most frequent ones; what is a service's own to name may have any number of names."""
+    """The most frequent names, because services may use any number of names."""
     return sorted(counts, key=lambda one: (-one[1], one[0]))[:_MOST_NAMES]
 
 
 def plain_name(name: Any) -> str:
-    """A name as every tracker takes it: letters, digits, `_`, `.` and `-`."""
+    """A name that every tracker accepts: letters, digits, `_`, `.` and `-`."""
     return _NOT_IN_NAMES.sub("_", str(name))[:_LONGEST_NAME] or "_"

@@ -1,4 +1,4 @@
-"""The trackers, what each needs installed, and what a run is called there."""
+"""The trackers, the packages that each tracker needs, and the names of runs at a tracker."""
 
 from __future__ import annotations
 
@@ -52,15 +52,15 @@ class TrackerRun:
 
 
 def extra_of(tracker: str) -> Extra:
-    """What is to be installed for a tracker of `TRACKERS`."""
+    """The extra that a tracker of `TRACKERS` needs."""
     return Extra(tracker, (tracker,))
 
 
 def configuration_of(about: Mapping[str, Any]) -> dict[str, Any]:
-    """What of NAME.run.json a tracker is to have as the run's configuration."""
+    """The part of NAME.run.json that a tracker receives as the run's configuration."""
     return {key: about[key] for key in _CONFIG if about.get(key) is not None}
 
 
 def project_of(tracker: str, asked: str | None) -> str:
-    """The project: as asked for, or as the tracker's own variable says, or `gymmesh`."""
+    """The project: the requested one, or the value of the tracker's own variable, or `gymmesh`."""
     return asked or os.environ.get(_PROJECT_IN[tracker]) or DEFAULT_PROJECT

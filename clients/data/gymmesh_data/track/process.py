@@ -1,13 +1,13 @@
 """The tracker's process: `python -m gymmesh_data.track.process TRACKER`.
 
-Reads what to do as lines of JSON on standard input, and says on standard output what became of it:
+Reads commands as lines of JSON on standard input, and writes their results to standard output:
 
     {"do": "begin", …}         {"begun": {"id": …, "url": …}} or {"refused": why}
     {"do": "measures", …}      nothing, or {"failed": why}
-    {"do": "table", …}         likewise
+    {"do": "table", …}         as for measures
     {"do": "end", …}           {"ended": true}, perhaps after {"failed": why}
 
-When the input ends without an `end`, the collector was killed: the run is ended all the same.
+If the input ends without an `end`, the collector was killed. The process then ends the run, too.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _serve(tracker: Tracker, messages: Iterator[dict[str, Any]]) -> Iterator[str
 
 
 def sentence(error: Exception) -> str:
-    """The first line of what a library says, not too long."""
+    """The first line of a library's error, shortened."""
     lines = str(error).strip().splitlines()
     said = lines[0].strip().rstrip(".") if lines else ""
     return f"{type(error).__name__}: {said}"[:300] if said else type(error).__name__

@@ -1,6 +1,6 @@
-"""A profile at a tracker: a run of its own there, beside that of the collector in the same group.
+"""A profile at a tracker: a separate run at the tracker, in the group of the collector's run.
 
-Figures have the names that they have while a run goes on (measures.py), where they mean the same.
+A figure with the same meaning as in an active run has the same name (measures.py).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class ProfileTracking:
 
     Args:
         project: the tracker's project; None: see `names.project_of`.
-        samples: the most rollouts in a table; 0: no table.
+        samples: the maximum number of rollouts in a table; 0: no table.
     """
 
     def __init__(self, link: TrackerLink, *, project: str | None = None, samples: int = 32) -> None:
@@ -39,7 +39,7 @@ class ProfileTracking:
         self._samples: Reservoir[TableRow] = Reservoir(samples)
 
     def see(self, rollout: StoredRollout) -> None:
-        """A rollout that the profile reads; it may be in the table."""
+        """Offer a rollout that the profile reads for the table."""
         place = self._samples.place()
         if place is not None:
             self._samples.put(place, sample_of_rollout(rollout))
@@ -60,14 +60,15 @@ class ProfileTracking:
 
     @property
     def lost(self) -> str:
-        """What did not arrive, as a sentence; empty where all did."""
+        """A sentence on lost messages; empty if all arrived."""
         return f"{self.link.tracker}: {self.link.loss}" if self.link.loss else ""
 
 
 def profile_run(made: Profile, project: str, now: datetime) -> TrackerRun:
-    """The profile as a run: in the group of the run that it is of, with that run's configuration.
+    """The profile as a run: in the group of the profiled run, with that run's configuration.
 
-    One of several runs, or of files that are no run's, is in a group by the name of the first.
+    A profile of several runs, or of files without a run, is in a group with the name of the first
+    file.
     """
     files = OutputFiles(Path(made.inputs[0]))
     about = read_run_file(files.run) if len(made.inputs) == 1 else {}

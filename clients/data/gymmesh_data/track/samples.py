@@ -1,7 +1,7 @@
-"""Which rollouts go into a tracker's table, and what of them. Pure.
+"""Chooses the rollouts of a tracker's table and their columns. Pure.
 
 The table is a uniform sample of the rollouts that have ended (algorithm R, J. Vitter, 1985), so
-that it shows the run and not its quickest rollouts.
+that the table represents the whole run, not only its fastest rollouts.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Reservoir(Generic[T]):
         self.kept: list[T] = []
 
     def place(self) -> int | None:
-        """Something passes: the place that it is to take, or None."""
+        """The place in the sample for a new element; None if it is not sampled."""
         self.passed += 1
         if len(self.kept) < self._most:
             return len(self.kept)
@@ -42,7 +42,7 @@ class Reservoir(Generic[T]):
         return place if place < self._most else None
 
     def put(self, place: int, one: T) -> None:
-        """Put it there."""
+        """Put an element at this place."""
         self.kept[place : place + 1] = [one]
 
 

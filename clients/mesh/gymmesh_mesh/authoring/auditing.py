@@ -53,8 +53,8 @@ async def audit_here(
 ) -> Report:
     """Open an environment in this process and audit it.
 
-    The models that it asks are those of `config`; without one, scripted models answer.
-    `instance`: the object, for a caller that made it. Raises ConfigError, MeshError.
+    The environment calls the models of `config`. If `config` is None, scripted models answer.
+    `instance`: the environment object, for a caller that made it. Raises ConfigError, MeshError.
     """
     served = replace(environment, audit=True, session_idle_s=0)
     service = ResourceService(served, name, f"{name}-audit", environment=instance)
@@ -83,13 +83,14 @@ async def audit_address(
 ) -> AsyncIterator[Report]:
     """Audit each environment at an address. Raises ConfigError, MeshError.
 
-    The configuration of an environment there is not known, so no deliberate entry may have options.
+    The configuration of a remote environment is not known, so deliberate entries must not have
+    options.
     """
     for entry in options.deliberate or ():
         if entry.options:
             raise ConfigError(
-                f"deliberate entry {entry} has options, but the configuration of an environment "
-                "at an address is unknown; remove the options or the entry"
+                f"deliberate entry {entry} has options, but gym-cli does not know the options of "
+                f"the environment at {address}. Remove the options or the entry"
             )
     async with remote_environments([address], config, security=security) as directory:
         for instance in directory.instances():

@@ -1,4 +1,4 @@
-"""Environments before they are in a mesh: which there are, and whether one works."""
+"""Environments before they are in a mesh: lists of environments, and tests of one environment."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def installed() -> list[About]:
 
 
 def places(place: str, config: MeshConfig) -> dict[str, EnvironmentConfig]:
-    """The environments of a place, by name: one of the configuration, an installed one, a class,
-    a file or a package's folder. Raises ConfigError.
+    """The environments of a place, by name. A place is a name of the configuration, an installed
+    environment, a class, a file or a package's folder. Raises ConfigError.
     """
     if place in config.environments:
         return {place: config.environments[place]}
@@ -79,8 +79,8 @@ def places(place: str, config: MeshConfig) -> dict[str, EnvironmentConfig]:
 def index_documents(
     documents: Sequence[Path], output: Path, tokenizer: TokenizerName
 ) -> tuple[int, list[str]]:
-    """Write the index of the environment web_search: how many documents are in it, and a line
-    for each file that was passed over. Raises ConfigError.
+    """Write the index of the environment web_search. Returns the number of documents in the index,
+    and a line for each file that was skipped. Raises ConfigError.
     """
     from gymmesh_resource.environments.web_search.documents import DocumentError, read_documents
     from gymmesh_resource.environments.web_search.index import build_index
@@ -137,10 +137,10 @@ async def trial(
     tasks: Sequence[rollout_pb2.Task] = (),
     sessions: int = 100,
 ) -> list[Finding]:
-    """Tests an environment with the models of `config`. A stand-in that answers "OK" replaces
+    """Test an environment with the models of `config`. A stand-in that always answers "OK" replaces
     missing models.
 
-    Raises ConfigError for a model of the configuration that cannot be opened.
+    Raises ConfigError if a model of the configuration cannot be opened.
     """
     try:
         service = ResourceService(environment, name, f"{name}-trial")
@@ -169,7 +169,9 @@ async def trial(
             return [Finding("loads", False, error.problem)]
         loaded = f"{environment.use}"
         if stood_in:
-            loaded += f'; a stand-in that answers "OK" replaces {", ".join(stood_in)}'
+            loaded += (
+                f'; a stand-in that always answers "OK" replaces the models {", ".join(stood_in)}'
+            )
         found = await try_out(service, directory, tasks=tasks, sessions=sessions)
         found.append(await _conforms(service, directory, tasks))
     found.append(await _audited(name, environment, config, tasks))
@@ -192,9 +194,9 @@ async def _audited(
     if not wrong:
         tried = sum(share.played for share in report.shares.values())
         return Finding(_AUDIT, True, f"none of {tried} cheap answers got an undeserved reward")
-    shown = "; ".join(f"{one.attack} {one.problem} ({one.detail})" for one in wrong[:_AUDIT_SHOWN])
+    shown = "; ".join(f"{one.attack} {one.problem}: {one.detail}" for one in wrong[:_AUDIT_SHOWN])
     more = f" and {len(wrong) - _AUDIT_SHOWN} more" if len(wrong) > _AUDIT_SHOWN else ""
-    return Finding(_AUDIT, True, f"{shown}{more}; run gym-cli env audit for all", warning=True)
+    return Finding(_AUDIT, True, f"{shown}{more}. List all with gym-cli env audit", warning=True)
 
 
 async def _conforms(
@@ -212,7 +214,11 @@ async def _conforms(
     try:
         task = tasks[0] if tasks else await _first_example(resource)
         if task is None:
-            return Finding(_CHECK, False, "no task to test with; ship example tasks")
+            return Finding(
+                _CHECK,
+                False,
+                "no task to test with. Set `examples` in the class to a list of task rows",
+            )
         path = PeerPath({"resource": resource, "verify": directory.peer(instance, VERIFY_SERVICE)})
         profile = {"task": to_plain(task), "has_examples": not tasks}
         results = await run_suite(ResourceTarget(path, profile))

@@ -1,8 +1,9 @@
 """One session of an environment for an agent outside of the mesh, which works over MCP.
 
-The environment is one of a mesh that runs elsewhere, found through its registry, or opened in
-this process for the session alone. The session is opened as an agent of the mesh opens it;
-its id is enough to have a token made for it (see `gymmesh_resource.mcp_server`).
+The environment is part of a mesh that runs elsewhere and is found through its registry. Or it is
+opened in this process, for the session alone. The session is opened in the same way as an agent of
+the mesh opens a session. The session's id is enough to get a token for it (see
+`gymmesh_resource.mcp_server`).
 """
 
 from __future__ import annotations
@@ -51,7 +52,9 @@ class OfferedEnvironment:
     verifier: Any
 
     async def example(self, task_id: str | None = None) -> rollout_pb2.Task | None:
-        """One of its example tasks: the one of that id, or the first. Raises MeshError."""
+        """An example task of the environment: the task with this id, or the first. Raises
+        MeshError.
+        """
         token = ""
         while True:
             request = resource_pb2.ListTasksRequest(page_token=token)
@@ -85,7 +88,7 @@ class OfferedEnvironment:
                 session = McpSession(self, task, opened, http)
                 session.token = str((await session._ask("POST", "/tokens") or {}).get("token", ""))
                 if not session.token:
-                    raise _unreachable(self.url, "it does not know the session")
+                    raise _unreachable(self.url, "the server does not know the session")
                 yield session
         finally:
             close = resource_pb2.CloseSessionRequest(session_id=opened.session_id)
@@ -94,7 +97,9 @@ class OfferedEnvironment:
 
 
 class McpSession:
-    """An open session: `url` and `token` are for the agent, `tools` what it can call."""
+    """An open session. `url` and `token` are for the agent, `tools` lists the tools that it can
+    call.
+    """
 
     def __init__(
         self,
@@ -118,8 +123,8 @@ class McpSession:
         return about is None or bool(about.get("done"))
 
     async def verify(self, answer: str = "") -> rollout_pb2.Verification:
-        """The verdict on what was called over MCP, and on the agent's last message if there is
-        one. Raises MeshError, as when the session was closed meanwhile.
+        """The verdict on the calls that were made over MCP, and on the agent's last message, if
+        any. Raises MeshError, for example if the session was closed before.
         """
         about = await self._ask("GET", "/items") or {}
         transcript = list(items_from_json(dumps(about.get("items", []))))
@@ -148,15 +153,14 @@ class McpSession:
             return None
         document = loads(body) if reply.status == 200 else None
         if not isinstance(document, dict):
-            raise _unreachable(self.url, f"it answered with HTTP status {reply.status}")
+            raise _unreachable(self.url, f"the server answered with HTTP status {reply.status}")
         return document
 
 
 @asynccontextmanager
 async def environment_alone(name: str, config: MeshConfig) -> AsyncIterator[OfferedEnvironment]:
-    """An environment of the configuration, an installed one, or that of a file, opened in this
-    process with the models and sandbox services that it uses, and nothing else of the mesh. Raises
-    ConfigError.
+    """Open an environment in this process: one of the configuration, an installed one, or one of a
+    file. Only the models and sandbox services that it uses are opened with it. Raises ConfigError.
     """
     config = with_environment(config, name)
     name = config.defaults.environment
@@ -178,10 +182,11 @@ async def environment_alone(name: str, config: MeshConfig) -> AsyncIterator[Offe
 async def environment_at(
     registry: str, name: str, security: SecurityConfig | None = None
 ) -> AsyncIterator[OfferedEnvironment]:
-    """An environment of a mesh that runs, found at its registry (`host:port`).
+    """An environment of a running mesh, found at the registry of that mesh (`host:port`).
 
-    `security`: certificates and a token with the right to `serve`.
-    Raises ConfigError when it is not there or does not offer its tools, MeshError.
+    `security`: certificates, and a token with the permission `serve`. Raises ConfigError if the
+    registry does not have the environment, or if the environment does not offer its tools. Raises
+    MeshError.
     """
     directory = PeerDirectory(credentials=Credentials(security))
     try:
@@ -197,7 +202,7 @@ async def environment_at(
         if not named:
             there = ", ".join(sorted({one.name for one in reply.instances})) or "none"
             raise ConfigError(
-                f"there is no environment {name!r} at the registry {registry}; there are: {there}"
+                f"the registry {registry} has no environment {name!r}; it has: {there}"
             )
         if not offering:
             raise ConfigError(

@@ -1,4 +1,4 @@
-"""An environment that a command names by its place, put into the command's mesh."""
+"""An environment that a command names by its place, added to the command's mesh."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from gymmesh_runtime.config import ConfigError
 
 
 def with_environment(config: MeshConfig, place: str) -> MeshConfig:
-    """A configuration with the environment of a place, which is then the default one. What the
-    configuration says of its name beside `use` holds.
+    """A configuration with the environment of a place, which becomes the default environment. If
+    the configuration has an environment of this name, its other keys than `use` still apply.
 
     Args:
         place: a name of the configuration, an installed environment, a class or a function such as
-            `desk.py:Desk`, a file that holds one of these, or the folder of a package.
+            `desk.py:Desk`, a file that contains one of these, or the folder of a package.
 
-    Raises ConfigError where it holds none or several, or cannot be loaded.
+    Raises ConfigError if the place has no environment or several, or cannot be loaded.
     """
     if place in config.environments:
         return _default(config, place)
@@ -35,9 +35,9 @@ def with_environment(config: MeshConfig, place: str) -> MeshConfig:
 
 
 def rows_of_examples(config: MeshConfig, name: str) -> list[dict[str, Any]]:
-    """The rows of an environment's own example tasks, each with an id, and for that environment.
+    """The rows of an environment's own example tasks. Each row has an id and names the environment.
 
-    Raises ConfigError where it has none, or cannot be made.
+    Raises ConfigError if the environment has no examples, or cannot be made.
     """
     one = config.environments.get(name)
     if one is None:

@@ -18,9 +18,9 @@ _MCP: Final = "mcp"
 
 @dataclass(frozen=True, slots=True)
 class AskedProtocols:
-    """What a command line says of protocols: their names, and what it sets of ProtocolsConfig.
+    """The protocol options of a command line: names of protocols, and values for ProtocolsConfig.
 
-    port, host, token_file: None: as the configuration says. tasks: files of tasks by split.
+    port, host, token_file: None if the configuration decides. tasks: files of tasks by split.
     """
 
     names: Sequence[str]
@@ -30,8 +30,8 @@ class AskedProtocols:
     tasks: Mapping[str, str] = field(default_factory=dict)
 
     def as_option(self, error: ConfigError, environment: str) -> ConfigError:
-        """An error about a key of the environment's protocols, named by the option that set it;
-        any other error as it is.
+        """Returns an error that names the option which set the wrong key of the environment's
+        protocols. Returns any other error unchanged.
         """
         place = f"environments.{environment}.protocols"
         if error.path != place and not error.path.startswith(f"{place}."):
@@ -50,9 +50,10 @@ class AskedProtocols:
 def with_protocols(
     config: MeshConfig, environment: str, asked: AskedProtocols, *, exposed: bool
 ) -> MeshConfig:
-    """The configuration with an environment that is served with these protocols.
+    """The configuration, with an environment that is served with these protocols.
 
-    `exposed`: it may listen where other machines reach it. Raises ConfigError for other names.
+    `exposed`: the environment may listen at an address that other machines can reach. Raises
+    ConfigError for unknown protocols.
     """
     known = (_MCP, *PROTOCOLS)
     if asked.host and not is_local(asked.host) and not exposed:

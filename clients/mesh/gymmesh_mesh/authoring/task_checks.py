@@ -1,4 +1,4 @@
-"""Whether a mesh's environments can take tasks, before anything is opened or paid for."""
+"""Checks whether a mesh's environments accept tasks, before any service is opened or paid for."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _LOGGER: Final = logging.getLogger("gymmesh.mesh")
 
 
 class TaskChecks:
-    """Asks environments to look at tasks: `check_task`, which is pure and quick.
+    """Asks environments to check tasks by `check_task`, which is pure and fast.
 
-    Each environment is made when a task first names it, and is not opened.
+    Each environment is made when the first task names it, and is not opened.
     """
 
     def __init__(
@@ -49,15 +49,15 @@ class TaskChecks:
         return TaskChecks({name: EnvironmentConfig(use=name) for name in environment_names()})
 
     def row_problem(self, row: Mapping[str, Any]) -> tuple[str, str] | None:
-        """The same as `problem`, of a row that names its environment."""
+        """As `problem`, for a row that names its environment."""
         try:
             return self.problem(Task.of(row).message)
         except TaskInvalid as error:
             return error.field, error.problem
 
     def problem(self, task: rollout_pb2.Task) -> tuple[str, str] | None:
-        """The key and a sentence on why the task's environment would refuse it; None: it would
-        not, or is not known here, or cannot tell before it is open.
+        """The key and the reason why the task's environment would reject the task. None if the
+        environment would accept the task, is not known here, or can't decide before it is open.
 
         Raises:
             ConfigError: the environment cannot be made.
@@ -84,8 +84,8 @@ class TaskChecks:
     def harbor_folder(
         self, task: rollout_pb2.Task
     ) -> Mapping[str, tuple[bytes, int]] | tuple[str, str]:
-        """The task as a task folder of Harbor, contents and permission bits by path; or the key and
-        a sentence on why it cannot be one.
+        """The task as a task folder of Harbor: contents and permission bits by path. If the task
+        can't be such a folder: the key and the reason.
 
         Raises:
             ConfigError: the environment is not known, or cannot be made.
@@ -102,7 +102,7 @@ class TaskChecks:
 
     @property
     def unable(self) -> dict[str, int]:
-        """How many tasks an environment could say nothing about, because its check failed."""
+        """For each environment, the number of tasks whose check failed with an exception."""
         return dict(sorted(self._unable.items()))
 
     def _environment(self, name: str) -> tuple[Environment[Any], Rewards]:

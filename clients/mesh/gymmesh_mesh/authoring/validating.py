@@ -1,5 +1,5 @@
-"""What is wrong with a configuration that can be read: names that lead nowhere, and classes that
-cannot be made.
+"""Finds mistakes in a configuration that can be read: unknown names, and classes that cannot be
+made.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def problems_of(config: MeshConfig) -> list[str]:
 
 
 def wrong_classes(document: Mapping[str, Any]) -> list[ConfigError]:
-    """The mistakes of environments whose class cannot be loaded, in a document that no
-    configuration can be made of, as its keys are wrong: so that all is reported at once.
+    """The mistakes of environments whose class cannot be loaded, in a document whose keys are wrong
+    and that is therefore no configuration. With these, all mistakes can be reported at once.
     """
     environments = document.get("environments")
     found = list[ConfigError]()

@@ -1,8 +1,7 @@
-"""A mesh that runs elsewhere, whose agents are found by their name.
+"""A mesh that runs elsewhere, whose agents are found by their name in a registry.
 
-consul://[HOST:PORT]/[AGENT]         in Consul
-kubernetes://[NAMESPACE]/[AGENT]     in a Kubernetes namespace
-discovery://HOST:PORT/[AGENT]        by asking a discovery service
+consul://[HOST:PORT]/[AGENT]         in Consul kubernetes://[NAMESPACE]/[AGENT]     in a Kubernetes
+namespace discovery://HOST:PORT/[AGENT]        by asking a discovery service
 """
 
 from __future__ import annotations
@@ -38,8 +37,9 @@ _HELLO_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where agents are found: in the registry of ``discovery``, or by asking the discovery service
-    at ``address``. ``agent`` is their name; it may be empty where a target was read.
+    """The place where agents are found: in the registry of ``discovery``, or by asking the
+    discovery service at ``address``. ``agent`` is the name of the agents. It is empty if the target
+    that was parsed has none.
     """
 
     discovery: DiscoveryConfig
@@ -48,9 +48,9 @@ class Target:
 
 
 def read_target(text: str, config: DiscoveryConfig) -> Target:
-    """Parse a target as in the module's docstring; raises ConfigError.
+    """Parse a target, in one of the forms of the module's docstring. Raises ConfigError.
 
-    Everything that it doesn't set comes from the configuration.
+    The configuration sets everything that the target doesn't set.
     """
     scheme, _, rest = text.partition("://")
     place, _, agent = rest.partition("/")
@@ -86,12 +86,12 @@ async def discovered(
     reconnect_s: float = 30.0,
     security: SecurityConfig | None = None,
 ) -> AsyncIterator[Mesh]:
-    """Watches a registry for agents, and uses all instances of one agent.
+    """Watch a registry for agents, and use all instances of one agent.
 
-    Its default environment is that of tasks that name none, unless ``defaults`` says so.
-    ``security``: the certificates and the token to show the agents, and a discovery service.
-    Raises ConfigError, and when there is no such agent within ten seconds SERVICE_NOT_FOUND, or
-    why the registry cannot be asked, such as PEER_UNAVAILABLE.
+    Tasks that name no environment use the agent's default environment, unless ``defaults`` sets
+    another. ``security``: certificates and a token to present to the agents and to a discovery
+    service. Raises ConfigError. If no such agent is found within ten seconds, raises
+    SERVICE_NOT_FOUND, or the reason why the registry can't be asked, such as PEER_UNAVAILABLE.
     """
     async with AsyncExitStack() as stack:
         directory = PeerDirectory(watched=True, credentials=Credentials(security))
@@ -113,7 +113,7 @@ async def discovered(
 
 
 async def watched(target: Target, directory: PeerDirectory, stack: AsyncExitStack) -> Any:
-    """Keeps a directory up to date with a registry, until the stack is left. Returns the discovery
+    """Keep a directory up to date with a registry, until the stack is closed. Returns the discovery
     service that is asked.
     """
     if target.address:

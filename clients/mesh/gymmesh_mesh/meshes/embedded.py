@@ -22,13 +22,12 @@ from gymmesh_runtime.telemetry.tracing import tracing
 
 @asynccontextmanager
 async def embedded(config: MeshConfig, objects: Objects | None = None) -> AsyncIterator[Mesh]:
-    """Opens every service of a configuration, and closes them in reverse order.
+    """Open every service of a configuration in this process, and close them in reverse order.
 
-    ``objects``: model backends and environments that the caller made, each in place of what the
-    configuration says of the service of that name.
+    ``objects``: model backends and environments that the caller made. Each replaces what the
+    configuration would create for the service of the same name.
 
-    Raises what a service's ``open`` raises: MeshError or ConfigError, each with
-    one clear sentence.
+    Raises what a service's ``open`` raises: MeshError or ConfigError, with one sentence.
     """
     # Its services have no addresses, so that there is nothing to say in a registry outside.
     config = msgspec.structs.replace(config, discovery=DiscoveryConfig())

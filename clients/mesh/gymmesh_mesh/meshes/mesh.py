@@ -1,4 +1,4 @@
-"""What an open mesh is to a program."""
+"""What a program can use of an open mesh."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from gymmesh_runtime.peers import PeerDirectory
 class Mesh:
     """An open mesh.
 
-    ``directory`` finds and calls its services; ``agents`` finds those that run
-    rollouts, over Collect where they offer it and are not in this process.
+    ``directory`` finds and calls the services of the mesh. ``agents`` finds the agents that run
+    rollouts; agents in other processes are called over Collect if they offer it.
     """
 
     directory: PeerDirectory

@@ -37,16 +37,16 @@ async def remote(
     reconnect_s: float = 30.0,
     security: SecurityConfig | None = None,
 ) -> AsyncIterator[Mesh]:
-    """Connects to agent services and asks each for its description.
+    """Connect to agent services and ask each for its description.
 
     An address is ``host:port``, or ``xds:///agent.NAME`` for the instance that gRPC chooses. The
-    first one is the default agent, and its default environment the
-    environment of tasks that name none, unless ``defaults`` says so. One that
-    was lost for ``reconnect_s`` seconds is given up with all that runs there. ``security``: the
-    certificates and the token to show. Raises
-    PEER_UNAVAILABLE when one can't be reached, CREDENTIAL_INVALID when either side refuses the
-    other, CONTRACT_MISMATCH when one speaks another major version of the contract, and
-    ConfigError for certificates that cannot be used.
+    first address is the default agent. Tasks that name no environment use the default environment
+    of this agent, unless ``defaults`` sets another. If an agent is unreachable for ``reconnect_s``
+    seconds, its attempts are lost. ``security``: certificates and a token to present.
+
+    Raises PEER_UNAVAILABLE if an agent can't be reached, CREDENTIAL_INVALID if either side rejects
+    the other's credentials, CONTRACT_MISMATCH if an agent uses another major version of the
+    contract, and ConfigError if the certificates can't be used.
     """
     tls = None if security is None else security.tls
     addresses = [agents] if isinstance(agents, str) else list(agents)
@@ -93,7 +93,7 @@ def found_at(
     service: str,
     about: agent_pb2.GetAgentResponse | resource_pb2.GetEnvironmentResponse,
 ) -> discovery_pb2.Instance:
-    """The instance that was found at an address, by what it says of itself."""
+    """The instance at an address, as it describes itself."""
     return discovery_pb2.Instance(
         # The id is unique where it is registered, which need not be one place for all.
         id=f"{about.instance_id}@{address}",

@@ -26,10 +26,10 @@ _STOP_S: Final = 5.0
 
 @asynccontextmanager
 async def consul_agent(config: ConsulConfig, *, start: bool, binary: str) -> AsyncIterator[None]:
-    """Holds until a Consul agent answers at the configured address.
+    """A context in which a Consul agent answers at the configured address.
 
-    With ``start``, `consul agent -dev` is started from ``binary`` where none answers, and ended
-    with the context. Raises StartError.
+    With ``start``, if no agent answers, `consul agent -dev` is started from ``binary``, and ended
+    when the context ends. Raises StartError.
     """
     problem = await consul_problem(config)
     if problem is None:
@@ -47,7 +47,7 @@ async def consul_agent(config: ConsulConfig, *, start: bool, binary: str) -> Asy
 
 
 async def consul_problem(config: ConsulConfig) -> str | None:
-    """Why there is no Consul with a leader; None if there is one."""
+    """The reason why no Consul with a leader answers; None if one answers."""
     client = make_client(config)
     try:
         answer = await client.read("/v1/status/leader", timeout=_CALL_S)

@@ -27,16 +27,16 @@ _STATUS_S: Final = 10.0
 
 
 class StartError(Exception):
-    """A service could not be started, or died; the message says which and why."""
+    """A service could not be started, or ended. The message has the service and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceInfo:
-    """A running service: addresses are host and port, or empty.
+    """A running service. Addresses are host and port, or empty.
 
-    One without an address is called from its own process alone. `mcp_url`: where an
-    environment's tools are offered over MCP; `protocols_url`: where it is served with other
-    frameworks' protocols; or empty.
+    A service without an address is called only from its own process. `mcp_url`: the URL at which an
+    environment's tools are offered over MCP. `protocols_url`: the URL at which the environment is
+    served with other frameworks' protocols. Both may be empty.
     """
 
     kind: str
@@ -49,7 +49,7 @@ class ServiceInfo:
 
 
 class ServiceProcess:
-    """A worker process with the services of one plan; each line of its log goes to `echo`."""
+    """A worker process with the services of one plan. Each line of its log is passed to `echo`."""
 
     def __init__(self, plan: ProcessPlan, process: Process, echo: Callable[[str], None]) -> None:
         self.plan = plan
@@ -61,7 +61,7 @@ class ServiceProcess:
     async def start(
         cls, plan: ProcessPlan, log_format: LogFormat, echo: Callable[[str], None]
     ) -> ServiceProcess:
-        """Start the process; it serves nothing yet."""
+        """Start the process. It does not serve yet."""
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "gymmesh_mesh.worker",
             stdin=PIPE, stdout=PIPE, stderr=PIPE,
@@ -74,7 +74,7 @@ class ServiceProcess:
         return started
 
     async def serve(self, options: ServeOptions) -> list[ServiceInfo]:
-        """Have it serve, and wait until it is SERVING. Raises StartError."""
+        """Let the process serve, and wait until it is SERVING. Raises StartError."""
         self._send(replace(options, ports=self.plan.ports))
         assert self.process.stdout is not None
         line = await self.process.stdout.readline()
@@ -88,7 +88,7 @@ class ServiceProcess:
         ]
 
     async def why_it_ended(self, reason: str | None = None) -> str:
-        """One paragraph on why the process is not running."""
+        """One paragraph that explains why the process is not running."""
         specs = self.plan.specs
         title = f"the process '{self.plan.name}'"
         if len(specs) == 1:
@@ -103,7 +103,7 @@ class ServiceProcess:
         return f"{title} ended with status {self.process.returncode}; the end of its log:\n{tail}"
 
     async def stop(self, drain_s: float) -> None:
-        """SIGTERM, then SIGKILL when it does not end in time."""
+        """Send SIGTERM, and SIGKILL if the process does not end in time."""
         await end(self.process, drain_s + _KILL_AFTER_S)
         if self.process.stdin is not None:
             self.process.stdin.close()

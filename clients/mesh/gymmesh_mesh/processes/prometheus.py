@@ -1,7 +1,7 @@
-"""A Prometheus for a mesh: found on this machine, started on loopback, ended with the mesh.
+"""A Prometheus for a mesh: the program of this machine, started on loopback, ended with the mesh.
 
-It gets its scrape targets from the discovery service (`discovery.http_sd`), and has the project's
-recording rules and alerts. Its data is deleted when it ends.
+Prometheus gets its scrape targets from the discovery service (`discovery.http_sd`), and uses the
+project's recording rules and alerts. When Prometheus ends, its data is deleted.
 """
 
 from __future__ import annotations
@@ -68,14 +68,14 @@ def _find(binary: str) -> str:
 
 
 def free_address() -> str:
-    """A port of the loopback address that is free at present, and stays so."""
+    """A loopback address with a port that is free and stays free."""
     return f"127.0.0.1:{free_port('127.0.0.1')}"
 
 
 def configuration(
     http_sd: str, rules: Path, interval_s: float, collector_at: str = COLLECTOR
 ) -> dict[str, Any]:
-    """What Prometheus is configured with: the targets of the discovery service, and rules.
+    """The configuration of Prometheus: the targets of the discovery service, and rules.
 
     Args:
         http_sd: host and port of `discovery.http_sd`.
@@ -122,10 +122,10 @@ async def prometheus(
     interval_s: float = 5.0,
     collector_at: str = COLLECTOR,
 ) -> AsyncIterator[ServiceInfo]:
-    """Starts Prometheus, waits until it answers, and ends it with the context.
+    """Start Prometheus, wait until it answers, and end it when the context ends.
 
-    Its address is that of its HTTP API and pages. One that ends earlier takes nothing with it:
-    that is logged, and the mesh goes on. Raises StartError.
+    The result has the address of its HTTP API and pages. If Prometheus ends earlier, this is
+    logged, and the mesh continues. Raises StartError.
     """
     program = _find(binary)
     with tempfile.TemporaryDirectory(prefix="gymmesh-prometheus-") as name:

@@ -1,4 +1,4 @@
-"""A process of a mesh that is started again when it dies."""
+"""A process of a mesh that is restarted when it dies."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _LOADED_S: Final = 30.0
 class RestartedProcess:
     """One process, restarted when it dies.
 
-    It keeps its ports, so that its callers find it again, and its instance ids: the registry takes
-    the same service at the same address for one that was started again. A port that the system
-    chose may be somebody else's meanwhile; the service then gets another, and its callers learn it
-    from the registry. A registry is not moved, since nothing says where it is then, and a port of
-    the configuration is a promise.
+    A restarted process keeps its ports, so that its callers find it again, and its instance ids, so
+    that the registry recognises the same service at the same address. If the system chose a port,
+    another process may have taken it in the meantime. The service then gets a new port, and its
+    callers learn the port from the registry. A registry itself always keeps its port, because
+    callers would not find it elsewhere. A port from the configuration is always kept, too.
     """
 
     def __init__(self, plan: ProcessPlan, config: MeshConfig, echo: Callable[[str], None]) -> None:
@@ -46,12 +46,12 @@ class RestartedProcess:
         self.infos: list[ServiceInfo] = []
 
     async def start(self) -> None:
-        """Starts the process."""
+        """Start the process."""
         log_format = self._config.mesh.log_format
         self._process = await ServiceProcess.start(self._plan, log_format, self._echo)
 
     async def serve(self, options: ServeOptions) -> list[ServiceInfo]:
-        """Waits for its services to be SERVING. Raises StartError."""
+        """Wait until its services are SERVING. Raises StartError."""
         assert self._process is not None
         infos = await self._process.serve(replace(options, movable=self._movable))
         ports = {
@@ -66,7 +66,7 @@ class RestartedProcess:
         return self.infos
 
     async def death(self) -> str:
-        """Start it again each time it dies, `mesh.restarts` times; then return why it died."""
+        """Restart the process each time it dies, `mesh.restarts` times. Then return why it died."""
         limit, failed = self._config.mesh.restarts, ""
         for restart in range(limit + 1):
             assert self._process is not None
@@ -78,7 +78,11 @@ class RestartedProcess:
             _log.warning("%s\nrestart %d of %d in %g s", reason, restart + 1, limit, pause)
             await asyncio.sleep(pause)
             failed = await self._start_again()
-        return reason if not limit else f"{reason}\nit was restarted {limit} times"
+        return (
+            reason
+            if not limit
+            else f"{reason}\nit was restarted {limit} times, the limit of mesh.restarts"
+        )
 
     async def stop(self) -> None:
         """Ends the process."""
@@ -118,6 +122,8 @@ def _moves(before: Sequence[ServiceInfo], after: Sequence[ServiceInfo]) -> list[
 
 
 def ready_seconds(config: MeshConfig) -> float:
-    """How long the start may take: a model that is loaded here has its own bound, often longer."""
+    """The time limit of the start. A model that is loaded in the mesh has its own, often longer,
+    limit.
+    """
     own = [one for model in config.models.values() if (one := model.serve or model.engine)]
     return max([config.mesh.ready_s, *(one.ready_s + _LOADED_S for one in own)])

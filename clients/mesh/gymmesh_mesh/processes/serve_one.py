@@ -40,13 +40,14 @@ class ServingPlace:
     """Where one service is served.
 
     Attributes:
-        host: what it listens on; empty: `mesh.host`.
-        advertise_host: what others connect to; empty: `mesh.advertise_host`.
-        port: its own; 0: the system chooses.
-        metrics_port: of `/metrics`; None: none, as with `mesh.metrics: false`.
-        health_port: of a plain port with nothing but health; None: none.
-        discovery_address: of the discovery service; empty where services register by themselves.
-        instance: ends its instance id, which is unique among all of the mesh; often a host's name.
+        host: the address to listen on. Empty: `mesh.host`.
+        advertise_host: the address that others connect to. Empty: `mesh.advertise_host`.
+        port: the port of the service. 0: the system chooses.
+        metrics_port: the port of `/metrics`. None: no metrics, as with `mesh.metrics: false`.
+        health_port: a plain port that serves only health. None: no such port.
+        discovery_address: the address of the discovery service. Empty if services register
+            themselves.
+        instance: the end of the instance id, which is unique in the mesh; often the host's name.
     """
 
     host: str = ""
@@ -65,12 +66,12 @@ async def serve_one(
     place: ServingPlace,
     on_ready: Callable[[discovery_pb2.Instance], None],
 ) -> None:
-    """Serves it until SIGTERM or SIGINT, then drains for at most `mesh.drain_s` seconds.
+    """Serve one service until SIGTERM or SIGINT, then drain for at most `mesh.drain_s` seconds.
 
-    ``on_ready`` is given the instance once it is SERVING. Raises ConfigError for a service that is
-    not in the configuration, and for a place that does not fit it or that others could reach
-    without TLS, StartError when a port is taken or the registry cannot be reached, and MeshError as
-    the service itself does.
+    ``on_ready`` is called with the instance once the service is SERVING. Raises ConfigError if the
+    service is not in the configuration, if the place does not fit the service, or if others could
+    reach the place without TLS. Raises StartError if a port is taken or the registry cannot be
+    reached, and MeshError as the service itself does.
     """
     specs = _specs(config, kind, name, place)
     spec = specs[-1]

@@ -39,18 +39,22 @@ class Up:
 
     @property
     def infos(self) -> list[ServiceInfo]:
-        """The services, as they were last started, and Prometheus where it was started."""
+        """The services as they were last started, and Prometheus if it was started."""
         return [*(info for process in self._processes for info in process.infos), *self._beside]
 
     def address_of(self, kind: str, name: str = "") -> str:
-        """The address of the first service of a kind (and name). Raises LookupError."""
+        """The address of the first service of this kind and, if given, this name. Raises
+        LookupError.
+        """
         for info in self.infos:
             if info.kind == kind and info.address and (not name or info.name == name):
                 return info.address
         raise LookupError(f"no {kind} service {name!r} is running")
 
     async def wait_for_death(self) -> str:
-        """Starts those again that die, and returns, when one died too often, a paragraph on it."""
+        """Restart processes that die. If a process died too often, return a paragraph that explains
+        it.
+        """
         deaths = [asyncio.create_task(one.death()) for one in self._processes]
         try:
             done, _ = await asyncio.wait(deaths, return_when=asyncio.FIRST_COMPLETED)
@@ -67,11 +71,11 @@ async def up(
     echo: Callable[[str], None] = lambda line: None,
     prometheus: str | None = None,
 ) -> AsyncIterator[Up]:
-    """Starts the processes and waits until all services are SERVING.
+    """Start the processes and wait until all services are SERVING.
 
     ``echo`` receives each line of the services' logs. ``prometheus`` is a program that is started
-    beside them, on this machine, to monitor them. Raises StartError, and ConfigError where
-    the address for others is not known, the services would be open to others, or their
+    beside the mesh, on this machine, to monitor it. Raises StartError. Raises ConfigError if the
+    address for others is not known, if others could reach the services without security, or if the
     certificates cannot be used.
     """
     if prometheus is not None:
@@ -178,10 +182,10 @@ async def run_up(
     echo: Callable[[str], None] = lambda line: None,
     prometheus: str | None = None,
 ) -> None:
-    """Runs a mesh of processes until SIGINT or SIGTERM, then stops it in reverse order.
+    """Run a mesh of processes until SIGINT or SIGTERM, then stop it in reverse order.
 
-    ``prometheus`` is a program to start beside it, as for `up`. Raises StartError when a service
-    does not start or dies, and ConfigError as `up` does.
+    ``prometheus`` is a program to start beside the mesh, as for `up`. Raises StartError if a
+    service does not start or dies, and ConfigError as `up` does.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()

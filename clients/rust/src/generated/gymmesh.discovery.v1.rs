@@ -27,15 +27,15 @@ impl ::prost::Name for Locality {
 /// characters each. The whole message has at most 64 KiB.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Instance {
-    /// Unique among live instances.
+    /// The instance's id, unique among live instances.
     #[prost(string, tag = "1")]
     pub id: ::prost::alloc::string::String,
-    /// The kind: the full name of its main gRPC service, such as
+    /// The kind of service: the full name of the instance's main gRPC service, such as
     /// `gymmesh.model.v1.ModelService`.
     #[prost(string, tag = "2")]
     pub service: ::prost::alloc::string::String,
-    /// The name that callers ask for, such as `policy` or `math`; instances of one
-    /// name are interchangeable.
+    /// The name under which callers look for the service, such as `policy` or `math`. All
+    /// instances with one name are interchangeable.
     #[prost(string, tag = "3")]
     pub name: ::prost::alloc::string::String,
     /// A gRPC target, such as `127.0.0.1:9401` or `unix:/run/gym/math.sock`.
@@ -44,12 +44,12 @@ pub struct Instance {
     /// The contract version that the instance implements, such as `1.0`.
     #[prost(string, tag = "5")]
     pub contract_version: ::prost::alloc::string::String,
-    /// Free-form facts for operators; at most 64 keys. Holds no secrets.
+    /// Free-form facts for operators; at most 64 keys. Must not contain secrets.
     #[prost(map = "string, string", tag = "6")]
     pub meta:
         ::std::collections::HashMap<::prost::alloc::string::String, ::prost::alloc::string::String>,
-    /// The instance's share of the load, relative to the others of its name; zero counts
-    /// as 1.
+    /// The instance's share of the load, relative to the other instances with its name.
+    /// Zero means 1.
     #[prost(uint32, tag = "7")]
     pub weight: u32,
     /// Where the instance runs.
@@ -82,7 +82,7 @@ pub struct RegisterRequest {
     /// less or more.
     #[prost(uint32, tag = "2")]
     pub lease_s: u32,
-    /// The current lease of this id, to replace the instance.
+    /// The current lease of the instance's id, if the request replaces that instance.
     #[prost(string, tag = "3")]
     pub lease_id: ::prost::alloc::string::String,
 }
@@ -99,10 +99,10 @@ impl ::prost::Name for RegisterRequest {
 /// The instance is listed.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RegisterResponse {
-    /// Names the lease; a secret of the instance.
+    /// The lease's id, a secret of the instance.
     #[prost(string, tag = "1")]
     pub lease_id: ::prost::alloc::string::String,
-    /// Seconds until the lease expires unless renewed. Renew after a third of them.
+    /// Seconds until the lease expires unless renewed. Renew after a third of this time.
     #[prost(uint32, tag = "2")]
     pub lease_s: u32,
 }
@@ -119,7 +119,7 @@ impl ::prost::Name for RegisterResponse {
 /// Extends a lease.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RenewRequest {
-    /// The lease.
+    /// The lease's id.
     #[prost(string, tag = "1")]
     pub lease_id: ::prost::alloc::string::String,
     /// The instance's health now; unspecified: unchanged.
@@ -156,7 +156,7 @@ impl ::prost::Name for RenewResponse {
 /// Ends a lease.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DeregisterRequest {
-    /// The lease.
+    /// The lease's id.
     #[prost(string, tag = "1")]
     pub lease_id: ::prost::alloc::string::String,
 }
@@ -186,10 +186,10 @@ impl ::prost::Name for DeregisterResponse {
 /// Which instances to list.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListInstancesRequest {
-    /// Only of this kind; empty: all.
+    /// Only instances of this kind of service; empty: all kinds.
     #[prost(string, tag = "1")]
     pub service: ::prost::alloc::string::String,
-    /// Only of this name; empty: all.
+    /// Only instances with this name; empty: all names.
     #[prost(string, tag = "2")]
     pub name: ::prost::alloc::string::String,
     /// The most instances to return; zero: the server chooses.
@@ -235,10 +235,10 @@ impl ::prost::Name for ListInstancesResponse {
 /// Which instances to watch.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct WatchInstancesRequest {
-    /// Only of this kind; empty: all.
+    /// Only instances of this kind of service; empty: all kinds.
     #[prost(string, tag = "1")]
     pub service: ::prost::alloc::string::String,
-    /// Only of this name; empty: all.
+    /// Only instances with this name; empty: all names.
     #[prost(string, tag = "2")]
     pub name: ::prost::alloc::string::String,
 }
@@ -267,7 +267,7 @@ pub mod watch_instances_response {
     /// The change; exactly one is set.
     #[derive(Clone, PartialEq, ::prost::Oneof)]
     pub enum Change {
-        /// All matching instances. Replaces everything that the watcher knew.
+        /// All matching instances. They replace all instances that the watcher knew.
         #[prost(message, tag = "2")]
         Snapshot(super::InstanceSnapshot),
         /// A new or changed instance.
@@ -312,11 +312,11 @@ impl ::prost::Name for InstanceSnapshot {
 pub enum Health {
     /// Not used on the wire.
     Unspecified = 0,
-    /// Accepts calls.
+    /// The instance accepts calls.
     Serving = 1,
-    /// Runs, but accepts no calls (starting, or unhealthy).
+    /// The instance runs, but accepts no calls (starting, or unhealthy).
     NotServing = 2,
-    /// Finishes its current calls and accepts no new ones.
+    /// The instance finishes its current calls and accepts no new calls.
     Draining = 3,
 }
 impl Health {
@@ -458,8 +458,8 @@ pub mod discovery_service_client {
             ));
             self.inner.unary(req, path, codec).await
         }
-        /// Extends a lease and reports health. NOT_FOUND / LEASE_NOT_FOUND if the lease has
-        /// expired; the instance then registers again.
+        /// Extends a lease and reports health. If the lease has expired, the call is NOT_FOUND /
+        /// LEASE_NOT_FOUND, and the instance must register again.
         pub async fn renew(
             &mut self,
             request: impl tonic::IntoRequest<super::RenewRequest>,
@@ -521,8 +521,8 @@ pub mod discovery_service_client {
         }
         /// Sends a snapshot of the matching instances first, then every change, each with an
         /// increasing version. If a watcher falls behind, the server sends a new snapshot
-        /// instead of the missed changes. Ends only with the call's deadline, its cancellation
-        /// or the server's shutdown (UNAVAILABLE).
+        /// instead of the missed changes. The stream ends only at the call's deadline, when the
+        /// caller cancels it, or when the server shuts down (UNAVAILABLE).
         pub async fn watch_instances(
             &mut self,
             request: impl tonic::IntoRequest<super::WatchInstancesRequest>,
@@ -569,8 +569,8 @@ pub mod discovery_service_server {
             &self,
             request: tonic::Request<super::RegisterRequest>,
         ) -> std::result::Result<tonic::Response<super::RegisterResponse>, tonic::Status>;
-        /// Extends a lease and reports health. NOT_FOUND / LEASE_NOT_FOUND if the lease has
-        /// expired; the instance then registers again.
+        /// Extends a lease and reports health. If the lease has expired, the call is NOT_FOUND /
+        /// LEASE_NOT_FOUND, and the instance must register again.
         async fn renew(
             &self,
             request: tonic::Request<super::RenewRequest>,
@@ -593,8 +593,8 @@ pub mod discovery_service_server {
             + 'static;
         /// Sends a snapshot of the matching instances first, then every change, each with an
         /// increasing version. If a watcher falls behind, the server sends a new snapshot
-        /// instead of the missed changes. Ends only with the call's deadline, its cancellation
-        /// or the server's shutdown (UNAVAILABLE).
+        /// instead of the missed changes. The stream ends only at the call's deadline, when the
+        /// caller cancels it, or when the server shuts down (UNAVAILABLE).
         async fn watch_instances(
             &self,
             request: tonic::Request<super::WatchInstancesRequest>,

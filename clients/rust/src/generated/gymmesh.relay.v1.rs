@@ -6,28 +6,28 @@ pub struct OfferRequest {
     /// The name in the mesh, such as `policy`.
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
-    /// The instance's id, unique among live instances. With the same id after a
-    /// reconnection the instance keeps its address.
+    /// The instance's id, unique among live instances. If the instance offers the same id
+    /// after a reconnection, it keeps its address.
     #[prost(string, tag = "2")]
     pub instance_id: ::prost::alloc::string::String,
     /// The gRPC services that the caller serves on the connection, its main one first,
-    /// such as `gymmesh.model.v1.ModelService`. They belong to the contract.
+    /// such as `gymmesh.model.v1.ModelService`. Only services of the contract are allowed.
     #[prost(string, repeated, tag = "3")]
     pub services: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// A secret that the instance draws when it starts, and sends with each offer: it
-    /// shows that a later connection is the same instance's. At least 16 characters.
+    /// A random secret that the instance chooses when it starts, and sends with each offer.
+    /// It proves that a later connection is from the same instance. At least 16 characters.
     #[prost(string, tag = "4")]
     pub key: ::prost::alloc::string::String,
-    /// What the registry lists as the instance's `meta`.
+    /// The instance's `meta` in the registry.
     #[prost(map = "string, string", tag = "5")]
     pub meta:
         ::std::collections::HashMap<::prost::alloc::string::String, ::prost::alloc::string::String>,
-    /// The contract's version that the instance speaks.
+    /// The contract version that the instance implements.
     #[prost(string, tag = "6")]
     pub contract_version: ::prost::alloc::string::String,
-    /// The address of the last OfferResponse that the instance got, if any. A relay that
-    /// was started again listens there again if it can, so that callers find the
-    /// instance before the lease of its past life has run out.
+    /// The address in the last OfferResponse that the instance received, if any. A restarted
+    /// relay listens at this address again if it can. So callers with the earlier
+    /// registration, whose lease has not expired yet, find the instance.
     #[prost(string, tag = "7")]
     pub last_address: ::prost::alloc::string::String,
 }
@@ -44,10 +44,10 @@ impl ::prost::Name for OfferRequest {
 /// The instance is part of the mesh.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct OfferResponse {
-    /// Where the mesh reaches it, as HOST:PORT.
+    /// The address at which the mesh calls the instance, as HOST:PORT.
     #[prost(string, tag = "1")]
     pub address: ::prost::alloc::string::String,
-    /// Seconds for which the address is kept after the connection broke.
+    /// Seconds for which the relay keeps the address after the connection broke.
     #[prost(double, tag = "2")]
     pub grace_s: f64,
 }
@@ -72,7 +72,7 @@ pub mod relay_service_client {
     )]
     use tonic::codegen::http::Uri;
     use tonic::codegen::*;
-    /// Offered by a process that both sides can dial.
+    /// A process that both sides can dial serves RelayService.
     #[derive(Debug, Clone)]
     pub struct RelayServiceClient<T> {
         inner: tonic::client::Grpc<T>,
@@ -152,29 +152,29 @@ pub mod relay_service_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// Makes the caller an instance of the mesh, for as long as the Exchange lasts that
-        /// the call came on. A call that did not come on one is UNIMPLEMENTED / NOT_OFFERED.
+        /// Makes the caller an instance of the mesh, while the Exchange of this call lasts. A
+        /// call that was not sent on an Exchange is UNIMPLEMENTED / NOT_OFFERED.
         ///
-        /// When the connection breaks, the relay keeps the address for `grace_s`. Calls that
-        /// were on the connection end with UNAVAILABLE / MUX_BROKEN. The instance may go on
-        /// with them, so that a retry with the same `request_id` gets their answer. Calls
-        /// that arrive meanwhile wait, within their deadlines, until the instance has
-        /// connected and offered itself again. After `grace_s` the relay deregisters the
-        /// instance, and calls that wait end with UNAVAILABLE / PEER_UNAVAILABLE.
+        /// When the connection breaks, the relay keeps the address for `grace_s`. Calls in
+        /// flight on the connection end with UNAVAILABLE / MUX_BROKEN. The instance may continue
+        /// to run these calls, so that a retry with the same `request_id` gets the answer. New
+        /// calls wait, within their deadlines, until the instance has connected and offered
+        /// itself again. After `grace_s` the relay deregisters the instance, and calls that wait
+        /// end with UNAVAILABLE / PEER_UNAVAILABLE.
         ///
-        /// An instance that is leaving sends `go_away` on its connection: the relay then
+        /// An instance that is leaving sends `go_away` on its connection. The relay then
         /// refuses new calls with UNAVAILABLE / DRAINING, and deregisters the instance
         /// when the connection has ended.
         ///
-        /// An offer with the `instance_id` of an instance that the relay has takes its place:
-        /// calls go to the new connection, and what is left on the old one ends with
-        /// MUX_BROKEN. Only the same identity with the same `key`, `name` and `services` may do
-        /// so; otherwise the offer is ALREADY_EXISTS / INSTANCE_EXISTS. An offer on the
-        /// connection that the instance has already only replaces its `meta`.
+        /// An offer with the `instance_id` of an instance at this relay replaces that instance's
+        /// connection. The relay sends new calls to the new connection, and calls in flight on
+        /// the old connection end with MUX_BROKEN. Such an offer must have the same identity,
+        /// `key`, `name` and `services`; otherwise it is ALREADY_EXISTS / INSTANCE_EXISTS. A
+        /// second offer on the instance's current connection only replaces the `meta`.
         ///
-        /// More instances than the relay takes are RESOURCE_EXHAUSTED / QUEUE_FULL. A kind or
-        /// a name that the caller's identity may not offer is PERMISSION_DENIED /
-        /// NOT_PERMITTED.
+        /// If the relay already has its maximum number of instances, the offer is
+        /// RESOURCE_EXHAUSTED / QUEUE_FULL. If the caller's identity may not offer this kind of
+        /// service or this name, the offer is PERMISSION_DENIED / NOT_PERMITTED.
         pub async fn offer(
             &mut self,
             request: impl tonic::IntoRequest<super::OfferRequest>,
@@ -204,35 +204,35 @@ pub mod relay_service_server {
     /// Generated trait containing gRPC methods that should be implemented for use with RelayServiceServer.
     #[async_trait]
     pub trait RelayService: std::marker::Send + std::marker::Sync + 'static {
-        /// Makes the caller an instance of the mesh, for as long as the Exchange lasts that
-        /// the call came on. A call that did not come on one is UNIMPLEMENTED / NOT_OFFERED.
+        /// Makes the caller an instance of the mesh, while the Exchange of this call lasts. A
+        /// call that was not sent on an Exchange is UNIMPLEMENTED / NOT_OFFERED.
         ///
-        /// When the connection breaks, the relay keeps the address for `grace_s`. Calls that
-        /// were on the connection end with UNAVAILABLE / MUX_BROKEN. The instance may go on
-        /// with them, so that a retry with the same `request_id` gets their answer. Calls
-        /// that arrive meanwhile wait, within their deadlines, until the instance has
-        /// connected and offered itself again. After `grace_s` the relay deregisters the
-        /// instance, and calls that wait end with UNAVAILABLE / PEER_UNAVAILABLE.
+        /// When the connection breaks, the relay keeps the address for `grace_s`. Calls in
+        /// flight on the connection end with UNAVAILABLE / MUX_BROKEN. The instance may continue
+        /// to run these calls, so that a retry with the same `request_id` gets the answer. New
+        /// calls wait, within their deadlines, until the instance has connected and offered
+        /// itself again. After `grace_s` the relay deregisters the instance, and calls that wait
+        /// end with UNAVAILABLE / PEER_UNAVAILABLE.
         ///
-        /// An instance that is leaving sends `go_away` on its connection: the relay then
+        /// An instance that is leaving sends `go_away` on its connection. The relay then
         /// refuses new calls with UNAVAILABLE / DRAINING, and deregisters the instance
         /// when the connection has ended.
         ///
-        /// An offer with the `instance_id` of an instance that the relay has takes its place:
-        /// calls go to the new connection, and what is left on the old one ends with
-        /// MUX_BROKEN. Only the same identity with the same `key`, `name` and `services` may do
-        /// so; otherwise the offer is ALREADY_EXISTS / INSTANCE_EXISTS. An offer on the
-        /// connection that the instance has already only replaces its `meta`.
+        /// An offer with the `instance_id` of an instance at this relay replaces that instance's
+        /// connection. The relay sends new calls to the new connection, and calls in flight on
+        /// the old connection end with MUX_BROKEN. Such an offer must have the same identity,
+        /// `key`, `name` and `services`; otherwise it is ALREADY_EXISTS / INSTANCE_EXISTS. A
+        /// second offer on the instance's current connection only replaces the `meta`.
         ///
-        /// More instances than the relay takes are RESOURCE_EXHAUSTED / QUEUE_FULL. A kind or
-        /// a name that the caller's identity may not offer is PERMISSION_DENIED /
-        /// NOT_PERMITTED.
+        /// If the relay already has its maximum number of instances, the offer is
+        /// RESOURCE_EXHAUSTED / QUEUE_FULL. If the caller's identity may not offer this kind of
+        /// service or this name, the offer is PERMISSION_DENIED / NOT_PERMITTED.
         async fn offer(
             &self,
             request: tonic::Request<super::OfferRequest>,
         ) -> std::result::Result<tonic::Response<super::OfferResponse>, tonic::Status>;
     }
-    /// Offered by a process that both sides can dial.
+    /// A process that both sides can dial serves RelayService.
     #[derive(Debug)]
     pub struct RelayServiceServer<T> {
         inner: Arc<T>,

@@ -3,15 +3,15 @@
 /// One task: a prompt with parameters, and what its verifier needs.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Task {
-    /// Unique among the tasks of a run. Made from the row's content by the
-    /// collector when the row has none.
+    /// The task's id, unique among the tasks of a run. If the row has no id, the collector
+    /// makes one from the row's content.
     #[prost(string, tag = "1")]
     pub task_id: ::prost::alloc::string::String,
     /// The name of the environment (a resource service) that offers the tools and
-    /// judges. Required by the time a task reaches an agent.
+    /// judges. Required when a task is sent to an agent.
     #[prost(string, tag = "2")]
     pub environment: ::prost::alloc::string::String,
-    /// The name of the agent that runs it.
+    /// The name of the agent that runs the task.
     #[prost(string, tag = "3")]
     pub agent: ::prost::alloc::string::String,
     /// The Responses parameters of the row: the prompt and its options.
@@ -19,12 +19,12 @@ pub struct Task {
     pub params: ::core::option::Option<super::super::responses::v1::ResponseParams>,
     /// Every other key of the row, as a JSON object: what the verifier reads
     /// (expected answers, test cases, initial state). Agents and models must not
-    /// read it.
+    /// read the payload.
     #[prost(bytes = "vec", tag = "5")]
     pub payload_json: ::prost::alloc::vec::Vec<u8>,
-    /// Seeds the environment's session and, where the backend can, the sampling.
-    /// Absent: the environment chooses. The collector derives a distinct seed for
-    /// each repeat.
+    /// The seed of the environment's session and, if the backend supports seeds, of the
+    /// sampling. Absent: the environment chooses a seed. The collector derives a distinct
+    /// seed for each repeat.
     #[prost(int64, optional, tag = "6")]
     pub seed: ::core::option::Option<i64>,
     /// Labels for mixing, filtering and reports.
@@ -42,23 +42,23 @@ impl ::prost::Name for Task {
         "/gymmesh.rollout.v1.Task".into()
     }
 }
-/// A failed rollout's one cause.
+/// The one cause of a failed rollout.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Failure {
-    /// Where it failed.
+    /// The part that failed.
     #[prost(enumeration = "Boundary", tag = "1")]
     pub boundary: i32,
-    /// What happened; `details` hold one ErrorInfo of domain `gymmesh`. Holds no
+    /// What happened. `details` contain one ErrorInfo with the domain `gymmesh`, and no
     /// secrets.
     #[prost(message, optional, tag = "2")]
     pub status: ::core::option::Option<::tonic_types::Status>,
     /// True when a new attempt (in a new session) is harmless and may succeed.
     #[prost(bool, tag = "3")]
     pub retry_safe: bool,
-    /// The name of the service, tool, verifier or budget concerned.
+    /// The name of the service, tool, verifier or budget that failed.
     #[prost(string, tag = "4")]
     pub component: ::prost::alloc::string::String,
-    /// The model call or function call concerned, where there was one.
+    /// The id of the model call or function call that failed; empty if no call failed.
     #[prost(string, tag = "5")]
     pub call_id: ::prost::alloc::string::String,
 }
@@ -75,16 +75,16 @@ impl ::prost::Name for Failure {
 /// A part of a reward, such as `format` or `correctness`.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct RewardComponent {
-    /// The component's name, the same for every task of an environment. A component
-    /// with the name of an actor (ModelCallCompleted.actor) is that actor's reward:
-    /// trainers that learn from each actor's conversation use it instead of the scalar,
-    /// and the scalar for actors without a component.
+    /// The component's name, the same for every task of an environment. A component with
+    /// the name of an actor (ModelCallCompleted.actor) is that actor's reward. Trainers that
+    /// learn from each actor's conversation use the actor's component. For an actor without
+    /// a component, they use the scalar reward.
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
-    /// Its value, finite.
+    /// The component's value, a finite number.
     #[prost(double, tag = "2")]
     pub value: f64,
-    /// Its weight in the scalar reward, if the scalar is a weighted sum.
+    /// The component's weight in the scalar reward, if the scalar is a weighted sum.
     #[prost(double, optional, tag = "3")]
     pub weight: ::core::option::Option<f64>,
 }
@@ -106,22 +106,24 @@ pub struct RewardSpan {
     /// What the reward is for; may be empty.
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
-    /// Its value, finite.
+    /// The reward, a finite number.
     #[prost(double, tag = "2")]
     pub value: f64,
-    /// The actor, as in ModelCallCompleted.
+    /// The name of the actor that made the calls; empty for the root agent.
     #[prost(string, tag = "3")]
     pub actor: ::prost::alloc::string::String,
-    /// The first model call of the stretch; empty: the actor's first.
+    /// The id of the first model call of the range; empty: the actor's first call.
     #[prost(string, tag = "4")]
     pub first_call_id: ::prost::alloc::string::String,
-    /// The last one; empty: the actor's last.
+    /// The id of the last model call of the range; empty: the actor's last call.
     #[prost(string, tag = "5")]
     pub last_call_id: ::prost::alloc::string::String,
-    /// The first output token of `first_call_id` that counts, from 0.
+    /// The index of the first output token of the range, in the call `first_call_id`, from
+    /// 0.
     #[prost(uint32, optional, tag = "6")]
     pub first_token: ::core::option::Option<u32>,
-    /// The output token of `last_call_id` before which it ends.
+    /// The index of the output token before which the range ends, in the call
+    /// `last_call_id`.
     #[prost(uint32, optional, tag = "7")]
     pub end_token: ::core::option::Option<u32>,
 }
@@ -135,15 +137,16 @@ impl ::prost::Name for RewardSpan {
         "/gymmesh.rollout.v1.RewardSpan".into()
     }
 }
-/// The state of a session when its rollout has stopped, so that the rollout can be
-/// judged again. It may hold expected answers: it is written to the row, but not to
-/// exports or bundles.
+/// The state of a session when its rollout has stopped, with which the rollout can be
+/// judged again. The state may contain expected answers, so it is written to the row, but
+/// not to exports or bundles.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct FinalState {
-    /// The state as JSON; empty when it was not kept.
+    /// The state as JSON; empty if the state was not kept.
     #[prost(bytes = "vec", tag = "1")]
     pub state_json: ::prost::alloc::vec::Vec<u8>,
-    /// Why it was not kept (it is not JSON, or too large), one line; empty otherwise.
+    /// Why the state was not kept (it is not JSON, or too large), in one line; empty
+    /// otherwise.
     #[prost(string, tag = "2")]
     pub omitted: ::prost::alloc::string::String,
 }
@@ -163,10 +166,10 @@ pub struct VerificationStage {
     /// The step's name, such as `extract`, `run_tests` or `judge`.
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
-    /// How long it took, in microseconds.
+    /// How long the step took, in microseconds.
     #[prost(uint64, tag = "2")]
     pub duration_us: u64,
-    /// One line on its result, for people; may be empty.
+    /// One line on the step's result, for people; may be empty.
     #[prost(string, tag = "3")]
     pub note: ::prost::alloc::string::String,
 }
@@ -183,59 +186,58 @@ impl ::prost::Name for VerificationStage {
 /// The verdict on a rollout.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Verification {
-    /// Whether there is a verdict.
+    /// Whether there is a verdict: VERIFIED, PENDING (later) or SKIPPED (not judged).
     #[prost(enumeration = "VerificationStatus", tag = "1")]
     pub status: i32,
-    /// The scalar reward, finite, typically between 0.0 and 1.0. Set exactly when
+    /// The scalar reward, a finite number, typically between 0.0 and 1.0. Set exactly when
     /// status is VERIFIED.
     #[prost(double, optional, tag = "2")]
     pub reward: ::core::option::Option<f64>,
     /// The parts of the reward, in the environment's order; may be empty.
     #[prost(message, repeated, tag = "3")]
     pub components: ::prost::alloc::vec::Vec<RewardComponent>,
-    /// The grounds of the verdict, as a JSON object (extracted answer, failing tests);
-    /// empty means none. Its keys are written to the output row.
+    /// The reasons for the verdict, as a JSON object (extracted answer, failing tests); may
+    /// be empty. Each key of this object is also a key of the output row.
     #[prost(bytes = "vec", tag = "4")]
     pub evidence_json: ::prost::alloc::vec::Vec<u8>,
     /// The verifier's name.
     #[prost(string, tag = "5")]
     pub verifier: ::prost::alloc::string::String,
-    /// The verifier's version: changes when verdicts may change.
+    /// The verifier's version. It changes whenever verdicts may change.
     #[prost(string, tag = "6")]
     pub verifier_version: ::prost::alloc::string::String,
-    /// The steps with their durations.
+    /// The verifier's steps and how long each took.
     #[prost(message, repeated, tag = "7")]
     pub stages: ::prost::alloc::vec::Vec<VerificationStage>,
-    /// Why the status is PENDING or SKIPPED, one line; empty otherwise.
+    /// Why the status is PENDING or SKIPPED, in one line; empty otherwise.
     #[prost(string, tag = "8")]
     pub reason: ::prost::alloc::string::String,
-    /// Model calls that the verifier made for this verdict (judges).
+    /// The tokens of the model calls that the verifier made for this verdict (judges).
     #[prost(message, repeated, tag = "9")]
     pub model_usage: ::prost::alloc::vec::Vec<ModelCallUsage>,
-    /// Set by the agent on a PENDING verdict of an environment that judges groups:
-    /// the collector has the repeats of the task judged together, once all of them
-    /// have ended (AgentService.JudgeGroup).
+    /// True for a PENDING verdict of an environment that judges groups. The agent sets it.
+    /// Once all repeats of the task have ended, the collector has them judged together
+    /// (AgentService.JudgeGroup).
     #[prost(bool, tag = "10")]
     pub awaits_group: bool,
     /// The verdict in one line for people, such as `expected 42, got 41`; may be
     /// empty.
     #[prost(string, tag = "11")]
     pub explanation: ::prost::alloc::string::String,
-    /// The reference whose own verdicts these are, right or wrong, such as `nemo`;
-    /// empty: the environment's own judgement of what is right. Named in
-    /// `verifier_version`, too (`2+nemo`).
+    /// The name of a reference implementation, such as `nemo`, if the environment returned
+    /// that implementation's verdict, right or wrong. Empty: the environment's own verdict.
+    /// The version then also has the name (`2+nemo`).
     #[prost(string, tag = "12")]
     pub compat: ::prost::alloc::string::String,
-    /// Rewards of parts of the rollout, finite; may be empty. They do not change
-    /// `reward`.
+    /// Rewards for parts of the rollout; may be empty. They do not change `reward`.
     #[prost(message, repeated, tag = "13")]
     pub spans: ::prost::alloc::vec::Vec<RewardSpan>,
-    /// Of a verdict that `gym-cli reverify` gave to a stored rollout: when, by what and
-    /// how, as a JSON object. Only rows have it; a verifier leaves it empty.
+    /// If `gym-cli reverify` judged the stored rollout again: when, by which verifier and
+    /// how, as a JSON object. Only rows have this field; a verifier leaves it empty.
     #[prost(bytes = "vec", tag = "14")]
     pub reverified_json: ::prost::alloc::vec::Vec<u8>,
-    /// Likewise the rollout's verdicts before this one, the oldest first, as a JSON
-    /// array of verifications.
+    /// If `gym-cli reverify` judged the stored rollout again: the verdicts before this one,
+    /// the oldest first, as a JSON array of verifications. Only rows have this field.
     #[prost(bytes = "vec", tag = "15")]
     pub previous_json: ::prost::alloc::vec::Vec<u8>,
 }
@@ -255,13 +257,13 @@ pub struct ModelCallUsage {
     /// The name of the model service.
     #[prost(string, tag = "1")]
     pub model: ::prost::alloc::string::String,
-    /// How many calls.
+    /// The number of calls.
     #[prost(uint32, tag = "2")]
     pub calls: u32,
-    /// Their prompt tokens in all.
+    /// The prompt tokens of all these calls together.
     #[prost(int64, tag = "3")]
     pub input_tokens: i64,
-    /// Their answer tokens in all.
+    /// The answer tokens of all these calls together.
     #[prost(int64, tag = "4")]
     pub output_tokens: i64,
 }
@@ -278,17 +280,18 @@ impl ::prost::Name for ModelCallUsage {
 /// How the time of one call was spent, in microseconds. Zero means not measured.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CallTimings {
-    /// Waiting for a place before the call was sent.
+    /// The time that the call waited for a free place before it was sent.
     #[prost(uint64, tag = "1")]
     pub queue_us: u64,
-    /// From sending to the complete answer, as the caller saw it.
+    /// The time from sending the call to the complete answer, as the caller saw it.
     #[prost(uint64, tag = "2")]
     pub total_us: u64,
-    /// Of a model call: from sending the request that was answered to its answer, as
-    /// the model service saw it.
+    /// Only for a model call: the time of the last request to the endpoint, the one that
+    /// was answered, as the model service saw it.
     #[prost(uint64, tag = "4")]
     pub endpoint_us: u64,
-    /// Of a model call: spent on requests before that one, and waiting between them.
+    /// Only for a model call: the time of earlier requests, which failed, and of the waits
+    /// between requests.
     #[prost(uint64, tag = "5")]
     pub retry_us: u64,
 }
@@ -334,19 +337,19 @@ impl ::prost::Name for Counts {
 /// One thing that happened in one attempt of a rollout.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct RolloutEvent {
-    /// The rollout.
+    /// The rollout's id.
     #[prost(string, tag = "1")]
     pub rollout_id: ::prost::alloc::string::String,
-    /// The attempt, from 1.
+    /// The number of the attempt, from 1.
     #[prost(uint32, tag = "2")]
     pub attempt: u32,
-    /// 1, 2, 3 …, as the stream law says.
+    /// The event's number: 1, 2, 3 …, see the stream law above.
     #[prost(uint64, tag = "3")]
     pub sequence: u64,
-    /// When the agent recorded it: nanoseconds since 1970-01-01 UTC.
+    /// When the agent recorded the event: nanoseconds since 1970-01-01 UTC.
     #[prost(fixed64, tag = "4")]
     pub record_time_unix_nano: u64,
-    /// True when a reader that does not know the kind may skip it.
+    /// True when a reader that does not know this kind of event may skip the event.
     #[prost(bool, tag = "5")]
     pub ignorable: bool,
     /// What happened; exactly one is set.
@@ -383,10 +386,10 @@ pub mod rollout_event {
         /// The verifier judged.
         #[prost(message, tag = "16")]
         Verified(super::Verified),
-        /// The rollout ended with an outcome worth learning from. Terminal.
+        /// The rollout completed. Terminal.
         #[prost(message, tag = "17")]
         Completed(super::Completed),
-        /// The rollout ended without one. Terminal.
+        /// The rollout failed. Terminal.
         #[prost(message, tag = "18")]
         Failed(super::Failed),
         /// A value that a custom agent keeps. Ignorable.
@@ -419,10 +422,10 @@ impl ::prost::Name for RolloutEvent {
 /// The attempt's first event: what every conversation of the rollout starts from.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Started {
-    /// The parameters as the agent uses them, after its own configuration: options
-    /// applied, and the task's tools followed by the session's (of two tools with
-    /// the same name, only the session's). `input` is in `items` instead, and
-    /// `input_omitted` is true.
+    /// The parameters with which the agent calls the model. The agent's configuration and
+    /// the options are applied. The task's tools come first, then the session's; of two
+    /// tools with the same name, only the session's is kept. `items` has the input, so
+    /// `input` is empty and `input_omitted` is true.
     #[prost(message, optional, tag = "1")]
     pub params: ::core::option::Option<super::super::responses::v1::ResponseParams>,
     /// The first items in order: the agent's system prompt and examples, the
@@ -456,11 +459,11 @@ pub struct Started {
     /// The contract's version that the agent speaks, such as `1.0`.
     #[prost(string, tag = "11")]
     pub contract_version: ::prost::alloc::string::String,
-    /// How many of `items`, counted from the first, the agent put before the
-    /// task's own input (its system prompt and examples).
+    /// How many items, from the start of `items`, are the agent's own (its system prompt
+    /// and examples). The task's input follows them.
     #[prost(uint32, tag = "12")]
     pub preamble_items: u32,
-    /// The program that runs as the agent, where one does.
+    /// The program that runs as the agent, if a program runs.
     #[prost(message, optional, tag = "13")]
     pub program: ::core::option::Option<Program>,
 }
@@ -477,10 +480,10 @@ impl ::prost::Name for Started {
 /// A program that runs as the agent, unchanged.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Program {
-    /// Its name, such as `codex`.
+    /// The program's name, such as `codex`.
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
-    /// Its version, as it says itself; empty when not known.
+    /// The version that the program reports; empty if unknown.
     #[prost(string, tag = "2")]
     pub version: ::prost::alloc::string::String,
 }
@@ -502,10 +505,10 @@ pub struct Media {
     /// `sha256:` and 64 hexadecimal digits, over `data`.
     #[prost(string, tag = "1")]
     pub digest: ::prost::alloc::string::String,
-    /// Its type, such as `image/png`.
+    /// The media type, such as `image/png`.
     #[prost(string, tag = "2")]
     pub media_type: ::prost::alloc::string::String,
-    /// Its bytes.
+    /// The medium's bytes.
     #[prost(bytes = "vec", tag = "3")]
     pub data: ::prost::alloc::vec::Vec<u8>,
 }
@@ -519,8 +522,9 @@ impl ::prost::Name for Media {
         "/gymmesh.rollout.v1.Media".into()
     }
 }
-/// A new medium; sent before the first event whose items refer to it, or right after
-/// `started` if that event does.
+/// A new medium. The agent sends this event before the first event with items that refer
+/// to the medium. If these items are in `started`, it sends this event right after
+/// `started`.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct MediaAdded {
     /// The medium.
@@ -537,17 +541,18 @@ impl ::prost::Name for MediaAdded {
         "/gymmesh.rollout.v1.MediaAdded".into()
     }
 }
-/// A sandbox was opened.
+/// A sandbox that was opened for the rollout.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SandboxOpened {
-    /// The sandbox.
+    /// The sandbox's id, service and image.
     #[prost(message, optional, tag = "1")]
     pub sandbox: ::core::option::Option<super::super::sandbox::v1::SandboxRef>,
-    /// What it is for, as in SandboxGrant.
+    /// What the sandbox is for, such as `workspace`.
     #[prost(string, tag = "2")]
     pub role: ::prost::alloc::string::String,
-    /// How it ended, from the event SandboxEnded; absent: it was running when the rollout
-    /// ended, and ends with its session. Folding sets it: events and answers omit it.
+    /// How the sandbox ended. Absent: the sandbox was still running when the rollout ended,
+    /// and ends with the session. Only rows and folded rollouts have this field; its value
+    /// is from the event SandboxEnded.
     #[prost(message, optional, tag = "3")]
     pub end: ::core::option::Option<SandboxEnd>,
 }
@@ -571,7 +576,7 @@ pub struct SandboxEnded {
     /// The instance that ran it.
     #[prost(string, tag = "2")]
     pub instance_id: ::prost::alloc::string::String,
-    /// How.
+    /// How it ended.
     #[prost(message, optional, tag = "3")]
     pub end: ::core::option::Option<SandboxEnd>,
 }
@@ -588,10 +593,10 @@ impl ::prost::Name for SandboxEnded {
 /// How a sandbox ended.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SandboxEnd {
-    /// Why.
+    /// Why the sandbox ended.
     #[prost(enumeration = "SandboxEndCause", tag = "1")]
     pub cause: i32,
-    /// One line on it, for people; may be empty.
+    /// One line with details, for people; may be empty.
     #[prost(string, tag = "2")]
     pub detail: ::prost::alloc::string::String,
 }
@@ -605,19 +610,19 @@ impl ::prost::Name for SandboxEnd {
         "/gymmesh.rollout.v1.SandboxEnd".into()
     }
 }
-/// The program ended.
+/// How the program that ran as the agent ended.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ProgramEnded {
-    /// Its exit status; absent when a signal ended it.
+    /// The program's exit status; absent if a signal ended the program.
     #[prost(int32, optional, tag = "1")]
     pub exit_code: ::core::option::Option<i32>,
-    /// The signal that ended it; zero: none.
+    /// The number of the signal that ended the program; zero: no signal.
     #[prost(uint32, tag = "2")]
     pub signal: u32,
-    /// One line on how it ended, for people.
+    /// One line on how the program ended, for people.
     #[prost(string, tag = "3")]
     pub detail: ::prost::alloc::string::String,
-    /// The end of its output, bounded; may be cut anywhere.
+    /// The end of the program's output. The beginning may be cut anywhere.
     #[prost(bytes = "vec", tag = "4")]
     pub output_tail: ::prost::alloc::vec::Vec<u8>,
 }
@@ -673,14 +678,13 @@ impl ::prost::Name for OutputDelta {
 /// A model call that returned an answer.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ModelCallCompleted {
-    /// Unique within the attempt.
+    /// The call's id, unique within the attempt.
     #[prost(string, tag = "1")]
     pub call_id: ::prost::alloc::string::String,
-    /// The call whose conversation this one continues; empty for a first call.
+    /// The id of the call whose conversation this call continues; empty for a first call.
     #[prost(string, tag = "2")]
     pub parent_call_id: ::prost::alloc::string::String,
-    /// The caller: empty for the root agent, else the name of an actor of a
-    /// custom agent.
+    /// The name of the custom agent's actor that made the call; empty for the root agent.
     #[prost(string, tag = "3")]
     pub actor: ::prost::alloc::string::String,
     /// The name of the model service.
@@ -690,47 +694,49 @@ pub struct ModelCallCompleted {
     /// for judges, user simulators and frozen actors.
     #[prost(bool, tag = "5")]
     pub trainable: bool,
-    /// True when the conversation does not continue the parent's but begins with
-    /// context_items (another actor, a rewritten history).
+    /// True when the call does not continue the parent's conversation, but starts a new
+    /// conversation with context_items (another actor, a rewritten history).
     #[prost(bool, tag = "6")]
     pub detached: bool,
-    /// Items before this answer that are in no other event.
+    /// The items before this answer that no other event has.
     #[prost(message, repeated, tag = "7")]
     pub context_items: ::prost::alloc::vec::Vec<super::super::responses::v1::Item>,
     /// The answer. Its output items are new items of the conversation.
     #[prost(message, optional, tag = "8")]
     pub response: ::core::option::Option<super::super::responses::v1::Response>,
-    /// The tokens, where the backend gives them and the caller asked.
+    /// The tokens, if the caller requested them and the backend can capture them.
     #[prost(message, optional, tag = "9")]
     pub tokens: ::core::option::Option<super::super::model::v1::TokenCapture>,
-    /// How long it took.
+    /// How the call's time was spent.
     #[prost(message, optional, tag = "10")]
     pub timings: ::core::option::Option<CallTimings>,
-    /// The retries at the endpoint before it answered, by reason.
+    /// How often the model service retried the endpoint, by reason.
     #[prost(message, repeated, tag = "11")]
     pub retries: ::prost::alloc::vec::Vec<super::super::model::v1::CallRetries>,
-    /// How the call relates to earlier ones, if a gateway captured it.
+    /// How the call relates to earlier calls, if a gateway captured the call from a
+    /// program.
     #[prost(enumeration = "CallLink", tag = "12")]
     pub link: i32,
-    /// What a call beside the conversation is for, such as `title`; empty for all
-    /// others. Such calls are kept and not trained on.
+    /// For a call outside the conversation: its purpose, such as `title`. Empty for all
+    /// other calls. Calls outside the conversation are kept, but not trained on.
     #[prost(string, tag = "13")]
     pub side_call: ::prost::alloc::string::String,
-    /// How the conversation differs from the parent's, if it does and `tokens.fork` does
-    /// not say it.
+    /// How the conversation differs from the parent's conversation. Set only if it differs
+    /// and `tokens.fork` is not set.
     #[prost(message, optional, tag = "14")]
     pub fork: ::core::option::Option<super::super::model::v1::Fork>,
-    /// The parameters of a captured program's request that the run replaced, as a JSON
-    /// object; empty when none were.
+    /// For a call captured from a program: the parameters of the program's request that the
+    /// run replaced, as a JSON object. Empty if the run replaced none.
     #[prost(bytes = "vec", tag = "15")]
     pub replaced_params_json: ::prost::alloc::vec::Vec<u8>,
-    /// The parts of a captured program's request that were not sent to the model service,
-    /// such as an unknown parameter or kind of tool: names, each once.
+    /// For a call captured from a program: the names of the parts of the program's request
+    /// that the gateway did not send to the model service, such as an unknown parameter or
+    /// kind of tool. Each name appears once.
     #[prost(string, repeated, tag = "16")]
     pub left_out: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// The texts that the agent had scored instead of sampling an answer, in the
-    /// environment's order; empty for a sampled answer. The answer is one of them, and
-    /// `trainable` is false.
+    /// The texts that the model scored, in the environment's order, if the agent chose the
+    /// answer among scored texts instead of sampling it. One of the texts is the answer,
+    /// and `trainable` is false. Empty for a sampled answer.
     #[prost(message, repeated, tag = "17")]
     pub choices: ::prost::alloc::vec::Vec<ScoredChoice>,
 }
@@ -747,16 +753,16 @@ impl ::prost::Name for ModelCallCompleted {
 /// A text that a model scored.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ScoredChoice {
-    /// The text.
+    /// The scored text.
     #[prost(string, tag = "1")]
     pub text: ::prost::alloc::string::String,
-    /// The sum of its tokens' log probabilities.
+    /// The sum of the log probabilities of the text's tokens.
     #[prost(double, tag = "2")]
     pub logprob: f64,
-    /// How many tokens it has.
+    /// The number of tokens of the text.
     #[prost(uint32, tag = "3")]
     pub tokens: u32,
-    /// Whether the model would write it at temperature 0.
+    /// Whether the model would write this text at temperature 0.
     #[prost(bool, tag = "4")]
     pub greedy: bool,
 }
@@ -770,8 +776,8 @@ impl ::prost::Name for ScoredChoice {
         "/gymmesh.rollout.v1.ScoredChoice".into()
     }
 }
-/// A tool call is on its way to the environment. Not sent for a call that the
-/// agent answers itself, without the environment.
+/// The agent sent a tool call to the environment. This event is not sent for a call that
+/// the agent answers itself, without the environment.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ToolCallStarted {
     /// The call_id of the function_call item.
@@ -816,13 +822,13 @@ pub struct ToolCallCompleted {
     /// The function_call_output item: a new item of the conversation.
     #[prost(message, optional, tag = "5")]
     pub output: ::core::option::Option<super::super::responses::v1::Item>,
-    /// How it was answered.
+    /// How the call was answered.
     #[prost(enumeration = "ToolOutcome", tag = "6")]
     pub outcome: i32,
-    /// How long it took.
+    /// How long the call took.
     #[prost(message, optional, tag = "7")]
     pub timings: ::core::option::Option<CallTimings>,
-    /// The reward of the call, where the environment gives one: it counts as the
+    /// The reward of the call, if the environment returned one. Trainers use it like the
     /// reward of a turn.
     #[prost(double, optional, tag = "8")]
     pub reward: ::core::option::Option<f64>,
@@ -846,10 +852,10 @@ pub struct TurnCompleted {
     /// The model call that the turn answers.
     #[prost(string, tag = "2")]
     pub model_call_id: ::prost::alloc::string::String,
-    /// The new items, in order; may be empty when done.
+    /// The new items, in order; may be empty when `done` is true.
     #[prost(message, repeated, tag = "3")]
     pub items: ::prost::alloc::vec::Vec<super::super::responses::v1::Item>,
-    /// The reward of the turn, where the environment gives one.
+    /// The reward of the turn, if the environment returned one.
     #[prost(double, optional, tag = "4")]
     pub reward: ::core::option::Option<f64>,
     /// True when the episode is over.
@@ -869,8 +875,8 @@ impl ::prost::Name for TurnCompleted {
         "/gymmesh.rollout.v1.TurnCompleted".into()
     }
 }
-/// The verifier's verdict. Sent once by every attempt that completes, also for
-/// PENDING and SKIPPED, and before `completed`.
+/// The verifier's verdict. For every attempt that completes, the agent sends this event
+/// once before `completed`, also for PENDING and SKIPPED.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Verified {
     /// The verdict.
@@ -879,7 +885,7 @@ pub struct Verified {
     /// How long verification took, as the agent saw it.
     #[prost(message, optional, tag = "2")]
     pub timings: ::core::option::Option<CallTimings>,
-    /// The session's state as the verifier saw it, where the environment keeps it.
+    /// The session's state as the verifier saw it, if the environment keeps states.
     #[prost(message, optional, tag = "3")]
     pub final_state: ::core::option::Option<FinalState>,
 }
@@ -896,7 +902,7 @@ impl ::prost::Name for Verified {
 /// The rollout is complete. Terminal.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Completed {
-    /// Why it ended.
+    /// Why the rollout ended.
     #[prost(enumeration = "StopReason", tag = "1")]
     pub stop_reason: i32,
     /// One line of detail, for STOP_REASON_AGENT_RULE.
@@ -922,7 +928,7 @@ impl ::prost::Name for Completed {
         "/gymmesh.rollout.v1.Completed".into()
     }
 }
-/// The rollout failed. Terminal. There is no reward, and none may be inferred.
+/// The rollout failed. Terminal. There is no reward, and a reader must not infer one.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Failed {
     /// The cause.
@@ -951,13 +957,13 @@ impl ::prost::Name for Failed {
 /// A value that a custom agent keeps with the rollout.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Annotation {
-    /// A name, prefixed by the agent's to avoid clashes.
+    /// The annotation's name, which begins with the agent's name to avoid clashes.
     #[prost(string, tag = "1")]
     pub key: ::prost::alloc::string::String,
-    /// Any JSON value.
+    /// The annotation's value, any JSON value.
     #[prost(bytes = "vec", tag = "2")]
     pub value_json: ::prost::alloc::vec::Vec<u8>,
-    /// The model call it belongs to, or empty.
+    /// The id of the model call to which the annotation belongs; empty: no model call.
     #[prost(string, tag = "3")]
     pub model_call_id: ::prost::alloc::string::String,
 }
@@ -974,10 +980,10 @@ impl ::prost::Name for Annotation {
 /// One tool call of a rollout, as folded from its events.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ToolCallRecord {
-    /// The answer; its fields are absent if the rollout ended before it.
+    /// The answer. If the rollout ended before the answer, the answer's fields are absent.
     #[prost(message, optional, tag = "1")]
     pub completed: ::core::option::Option<ToolCallCompleted>,
-    /// When it was sent; zero when the call never left the agent.
+    /// When the agent sent the call; zero if the call never left the agent.
     #[prost(fixed64, tag = "2")]
     pub started_unix_nano: u64,
 }
@@ -994,7 +1000,7 @@ impl ::prost::Name for ToolCallRecord {
 /// A whole rollout, folded from the events of its current attempt.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Rollout {
-    /// The run that asked for it.
+    /// The id of the run that requested the rollout.
     #[prost(string, tag = "1")]
     pub run_id: ::prost::alloc::string::String,
     /// The task's id.
@@ -1006,22 +1012,23 @@ pub struct Rollout {
     /// The rollout's id.
     #[prost(string, tag = "4")]
     pub rollout_id: ::prost::alloc::string::String,
-    /// The attempt that gave the outcome.
+    /// The number of the attempt that ended with this outcome.
     #[prost(uint32, tag = "5")]
     pub attempt: u32,
-    /// How it began.
+    /// The attempt's first event.
     #[prost(message, optional, tag = "6")]
     pub started: ::core::option::Option<Started>,
     /// The model calls in the order in which they completed.
     #[prost(message, repeated, tag = "7")]
     pub model_calls: ::prost::alloc::vec::Vec<ModelCallCompleted>,
-    /// The tool calls in the order of model calls and, within one, of the calls.
+    /// The tool calls, in the order of the model calls and of the function calls within
+    /// each.
     #[prost(message, repeated, tag = "8")]
     pub tool_calls: ::prost::alloc::vec::Vec<ToolCallRecord>,
     /// The environment's turns in order.
     #[prost(message, repeated, tag = "9")]
     pub turns: ::prost::alloc::vec::Vec<TurnCompleted>,
-    /// The verdict; absent when there was none.
+    /// The verdict; absent if there is no verdict.
     #[prost(message, optional, tag = "10")]
     pub verified: ::core::option::Option<Verified>,
     /// When the attempt started: nanoseconds since 1970-01-01 UTC.
@@ -1036,25 +1043,25 @@ pub struct Rollout {
     /// The media that items refer to.
     #[prost(message, repeated, tag = "16")]
     pub media: ::prost::alloc::vec::Vec<Media>,
-    /// The sandboxes that were opened for it.
+    /// The sandboxes that were opened for the rollout.
     #[prost(message, repeated, tag = "17")]
     pub sandboxes: ::prost::alloc::vec::Vec<SandboxOpened>,
-    /// How the program that ran as the agent ended, where one did.
+    /// How the program that ran as the agent ended, if a program ran.
     #[prost(message, optional, tag = "18")]
     pub program: ::core::option::Option<ProgramEnded>,
-    /// How it ended; exactly one is set.
+    /// How the rollout ended; exactly one is set.
     #[prost(oneof = "rollout::Outcome", tags = "11, 12")]
     pub outcome: ::core::option::Option<rollout::Outcome>,
 }
 /// Nested message and enum types in `Rollout`.
 pub mod rollout {
-    /// How it ended; exactly one is set.
+    /// How the rollout ended; exactly one is set.
     #[derive(Clone, PartialEq, ::prost::Oneof)]
     pub enum Outcome {
-        /// With an outcome to learn from.
+        /// The rollout completed.
         #[prost(message, tag = "11")]
         Completed(super::Completed),
-        /// Without.
+        /// The rollout failed.
         #[prost(message, tag = "12")]
         Failed(super::Failed),
     }
@@ -1069,7 +1076,7 @@ impl ::prost::Name for Rollout {
         "/gymmesh.rollout.v1.Rollout".into()
     }
 }
-/// Which part of the system a failure is attributed to. Exactly one.
+/// The one part of the system to which a failure is attributed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum Boundary {
@@ -1077,21 +1084,21 @@ pub enum Boundary {
     Unspecified = 0,
     /// The model service or the endpoint behind it.
     Model = 1,
-    /// A tool call that could not be carried out, for a reason that is neither
-    /// the model's mistake nor the tool's own answer.
+    /// A tool call that the environment could not carry out. Mistakes of the model and
+    /// errors that the tool itself answers are not failures.
     Tool = 2,
-    /// The environment: sessions, turns, its own state.
+    /// The environment: its sessions, turns or state.
     Resource = 3,
     /// The verifier.
     Verifier = 4,
-    /// The agent, or the stream from it.
+    /// The agent, or the stream of events from the agent.
     Agent = 5,
     /// A budget of the operator or of the run. A limit of the policy itself (max
     /// steps, output tokens, context) is not a failure but a stop reason.
     Budget = 6,
     /// The rollout's deadline passed.
     Deadline = 7,
-    /// Cancelled by the collector or its user.
+    /// The collector or its user cancelled the rollout.
     Cancelled = 8,
     /// The sandbox service, or a sandbox that was lost.
     Sandbox = 9,
@@ -1156,15 +1163,15 @@ pub enum StopReason {
     EnvironmentDone = 5,
     /// The endpoint's content filter cut the answer.
     ContentFilter = 6,
-    /// A custom agent ended by a rule of its own; see Completed.stop_detail.
+    /// A custom agent ended the rollout by a rule of its own; see Completed.stop_detail.
     AgentRule = 7,
     /// The answer was aborted (AbortResponse) and the agent is configured to keep the
     /// partial answer.
     Aborted = 8,
     /// The program that runs as the agent ended; see Rollout.program.
     ProgramExited = 9,
-    /// The program was stopped at the task's own time limit, which is a limit of the
-    /// policy.
+    /// The program was stopped at the task's time limit. This is a limit of the policy,
+    /// not a failure.
     ProgramTimeout = 10,
 }
 impl StopReason {
@@ -1211,9 +1218,9 @@ impl StopReason {
 pub enum VerificationStatus {
     /// Not used on the wire.
     Unspecified = 0,
-    /// Judged; `reward` is set.
+    /// The rollout is judged; `reward` is set.
     Verified = 1,
-    /// To be judged later, or together with its group; `reward` is not set.
+    /// The rollout is judged later, or together with its group; `reward` is not set.
     Pending = 2,
     /// Deliberately not judged; `reward` is not set and must not be read as 0.
     Skipped = 3,
@@ -1248,19 +1255,19 @@ impl VerificationStatus {
 pub enum SandboxEndCause {
     /// Not used on the wire.
     Unspecified = 0,
-    /// Its owner ended it: the environment, or the agent that made it.
+    /// The owner ended the sandbox: the environment or agent that created it.
     Owner = 1,
-    /// Its own lease was not renewed in time.
+    /// The owner did not renew the sandbox's lease in time.
     Expired = 2,
-    /// Its `Resources.life_s` was over.
+    /// The sandbox's lifetime (`Resources.life_s`) was over.
     Life = 3,
-    /// It was ended at its memory limit.
+    /// The sandbox reached its memory limit and was ended.
     OutOfMemory = 4,
-    /// An operator removed it.
+    /// An operator removed the sandbox.
     Removed = 5,
-    /// Its service was shut down.
+    /// The sandbox's service was shut down.
     Shutdown = 6,
-    /// It, its host or its service ended or is unreachable.
+    /// The sandbox, its host or its service ended or is unreachable.
     Lost = 7,
 }
 impl SandboxEndCause {
@@ -1301,13 +1308,13 @@ impl SandboxEndCause {
 pub enum CallLink {
     /// The agent made the call itself; see `parent_call_id`.
     Unspecified = 0,
-    /// It continues its parent.
+    /// The call continues its parent.
     Continuation = 1,
-    /// It begins at its parent with a history that has since changed; see `fork`.
+    /// The call branches off its parent: the program changed the history; see `fork`.
     Fork = 2,
-    /// It is beside the conversation (a title, a summary); see `side_call`.
+    /// The call is outside the conversation (for a title or a summary); see `side_call`.
     Side = 3,
-    /// The relation is not known.
+    /// How the call relates to earlier calls is not known.
     Unknown = 4,
 }
 impl CallLink {
@@ -1344,11 +1351,11 @@ pub enum ToolOutcome {
     Unspecified = 0,
     /// The tool answered.
     Ok = 1,
-    /// The tool answered with an error of its own, shown to the model.
+    /// The tool answered with an error of its own, which the model sees.
     ToolError = 2,
-    /// The arguments are not JSON or do not fit the schema; shown to the model.
+    /// The arguments are not JSON or do not fit the tool's schema; the model sees the error.
     BadArguments = 3,
-    /// No tool of that name; shown to the model.
+    /// There is no tool of that name; the model sees the error.
     UnknownTool = 4,
 }
 impl ToolOutcome {

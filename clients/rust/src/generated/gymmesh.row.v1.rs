@@ -4,30 +4,31 @@
 /// rollout has `failure` and everything that happened before it.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Row {
-    /// The parameters in force: the task's, each key replaced by that of `started` if
-    /// there is one. `input` is always the task's; images that `media` has are named by
-    /// their digests. A rollout that never started has the task's parameters. If a program
-    /// ran as the agent, these parameters, and those that `response` repeats, are the ones
-    /// that an agent of the environment would send. The program's own request is in the
-    /// annotation `AGENT.gateway_request` of its call, or of the nearest earlier call of
-    /// the same actor that has one.
+    /// The Responses parameters with which the agent called the model: the task's
+    /// parameters, with the agent's defaults and the session's tools. `input` is always the
+    /// task's input. Images in `media` are replaced by their digests. A rollout that never
+    /// started has the task's parameters. If a program ran as the agent, these are not the
+    /// program's parameters, but those that an agent without a program would send; the same
+    /// applies to the parameters in `response`. The program's own request is in an
+    /// annotation `AGENT.gateway_request` of its model call. A call without this annotation
+    /// has the request of the nearest earlier call of the same actor with the annotation.
     #[prost(bytes = "vec", tag = "1")]
     pub responses_create_params_json: ::prost::alloc::vec::Vec<u8>,
     /// The first items of the conversation, set only if the agent or the environment added
-    /// items to the task's input. The model saw these items, else the input, and then
-    /// `response.output`.
+    /// items to the task's input. The model saw first these items (if not set: the `input`),
+    /// and then `response.output`.
     #[prost(message, repeated, tag = "2")]
     pub first_items: ::prost::alloc::vec::Vec<super::super::responses::v1::Item>,
     /// The whole rollout as one response.
     #[prost(message, optional, tag = "3")]
     pub response: ::core::option::Option<RowResponse>,
-    /// The verdict's reward. Null, and never 0, if there is none.
+    /// The verdict's reward. A rollout without a reward has null, never 0.
     #[prost(double, optional, tag = "4")]
     pub reward: ::core::option::Option<f64>,
     /// The task's id.
     #[prost(string, tag = "5")]
     pub task_id: ::prost::alloc::string::String,
-    /// The rollout's id: all its attempts have the same.
+    /// The rollout's id. All attempts of a rollout have the same id.
     #[prost(string, tag = "6")]
     pub rollout_id: ::prost::alloc::string::String,
     /// The run's id.
@@ -39,10 +40,12 @@ pub struct Row {
     /// The number of the attempt, from 1.
     #[prost(uint32, tag = "9")]
     pub attempt: u32,
-    /// The environment: that of `started`, else the task's.
+    /// The name of the environment that ran the rollout; if the rollout never started, the
+    /// task's environment.
     #[prost(string, tag = "10")]
     pub environment: ::prost::alloc::string::String,
-    /// The agent: that of `started`, else the task's.
+    /// The name of the agent that ran the rollout; if the rollout never started, the task's
+    /// agent.
     #[prost(string, tag = "11")]
     pub agent: ::prost::alloc::string::String,
     /// The task's seed.
@@ -52,25 +55,26 @@ pub struct Row {
     #[prost(map = "string, string", tag = "13")]
     pub tags:
         ::std::collections::HashMap<::prost::alloc::string::String, ::prost::alloc::string::String>,
-    /// The verdict. A completed rollout without one has status SKIPPED and the reason
-    /// `the agent sent no verdict`; a failed one has no verdict.
+    /// The verdict. If the agent of a completed rollout sent no verdict, the status is
+    /// SKIPPED and the reason `the agent sent no verdict`. A failed rollout has no verdict.
     #[prost(message, optional, tag = "14")]
     pub verification: ::core::option::Option<super::super::rollout::v1::Verification>,
-    /// The session's state at the end. It may contain expected answers, so exports and
-    /// bundles omit it.
+    /// The session's state at the end of the rollout. The state may contain expected
+    /// answers, so exports and bundles omit it.
     #[prost(message, optional, tag = "15")]
     pub final_state: ::core::option::Option<super::super::rollout::v1::FinalState>,
     /// Why a completed rollout ended.
     #[prost(enumeration = "super::super::rollout::v1::StopReason", tag = "16")]
     pub stop_reason: i32,
-    /// One line about the stop; may be empty.
+    /// One line that explains the stop reason; may be empty.
     #[prost(string, tag = "17")]
     pub stop_detail: ::prost::alloc::string::String,
-    /// Sums and times.
+    /// Sums and times of the rollout.
     #[prost(message, optional, tag = "18")]
     pub metadata: ::core::option::Option<RowMetadata>,
-    /// The usage of the environment's own model calls, for turns and the verdict, failed
-    /// ones included. Summed by model, in the order in which the models first appear.
+    /// The tokens of the environment's own model calls (for turns and the verdict),
+    /// including failed calls. There is one entry for each model, in the order in which the
+    /// models were first called.
     #[prost(message, repeated, tag = "19")]
     pub model_usage: ::prost::alloc::vec::Vec<super::super::rollout::v1::ModelCallUsage>,
     /// The actors other than the root agent that called models, ordered by name.
@@ -101,17 +105,19 @@ pub struct Row {
     /// How the program that ran as the agent ended, if a program ran.
     #[prost(message, optional, tag = "28")]
     pub program: ::core::option::Option<super::super::rollout::v1::ProgramEnded>,
-    /// The name of the program that ran as the agent: that of `started`.
+    /// The name of the program that ran as the agent, if a program ran.
     #[prost(string, tag = "31")]
     pub program_name: ::prost::alloc::string::String,
     /// The version that the program reports; empty if unknown.
     #[prost(string, tag = "32")]
     pub program_version: ::prost::alloc::string::String,
-    /// Keys of the task's row that this message also has, as an object. If the task's
-    /// `metadata` is an object, this has its keys that RowMetadata also has.
+    /// The keys of the task's row that have the same name as a key of this message, as an
+    /// object. If the task's `metadata` is an object: also its keys that have the same name
+    /// as a key of RowMetadata.
     #[prost(bytes = "vec", tag = "29")]
     pub task_extras_json: ::prost::alloc::vec::Vec<u8>,
-    /// The task's other keys, then the keys of the verdict's evidence that are not taken.
+    /// All other keys of the task's row, then the keys of the verdict's evidence that no
+    /// other key of the row has.
     #[prost(bytes = "vec", tag = "30")]
     pub overlay_json: ::prost::alloc::vec::Vec<u8>,
 }
@@ -133,36 +139,39 @@ pub struct RowResponse {
     /// The id of the final answer; the rollout's id if the answer has no id.
     #[prost(string, tag = "1")]
     pub id: ::prost::alloc::string::String,
-    /// Always `response`.
+    /// The text `response`.
     #[prost(string, tag = "2")]
     pub object: ::prost::alloc::string::String,
     /// When the rollout started, in seconds since 1970.
     #[prost(double, tag = "3")]
     pub created_at: f64,
-    /// The name of the model that answered last, else the name of its service.
+    /// The name of the model that answered last. If the endpoint sent no name: the name of
+    /// the model service.
     #[prost(string, tag = "4")]
     pub model: ::prost::alloc::string::String,
-    /// `failed` if the rollout failed; else `incomplete` if `incomplete_details` is set;
-    /// else the status of the final answer, or `completed` if the answer has none.
+    /// `failed` if the rollout failed; otherwise `incomplete` if `incomplete_details` is
+    /// set; otherwise the status of the final answer, or `completed` if the final answer
+    /// has no status.
     #[prost(string, tag = "5")]
     pub status: ::prost::alloc::string::String,
     /// The final answer's error, as JSON.
     #[prost(bytes = "vec", optional, tag = "6")]
     pub error_json: ::core::option::Option<::prost::alloc::vec::Vec<u8>>,
-    /// Why the response is incomplete, as JSON: the final answer's details; else
-    /// `max_output_tokens` or `content_filter`, if one of these stopped the rollout.
+    /// Why the response is incomplete, as JSON: the details in the final answer. If the
+    /// final answer has no details: `max_output_tokens` or `content_filter`, if the rollout
+    /// stopped for this reason.
     #[prost(bytes = "vec", optional, tag = "7")]
     pub incomplete_details_json: ::core::option::Option<::prost::alloc::vec::Vec<u8>>,
-    /// The conversation of the final call, after the first items. For each call: the items
-    /// before its answer, the answer, the tool outputs in the order of the function calls,
-    /// and the turns.
+    /// The conversation of the final call, without the first items (`first_items` or
+    /// `input`). Each call has four parts: the items before the answer, the answer, the tool
+    /// outputs in the order of the function calls, and the environment's turns.
     #[prost(message, repeated, tag = "8")]
     pub output: ::prost::alloc::vec::Vec<super::super::responses::v1::Item>,
-    /// The sum over the root agent's calls.
+    /// The tokens of all model calls of the root agent.
     #[prost(message, optional, tag = "9")]
     pub usage: ::core::option::Option<UsageSum>,
-    /// The parameters that the API repeats in every response: the values in force, and the
-    /// API's defaults for the others.
+    /// The parameters that the Responses API repeats in every response. A parameter that
+    /// the rollout did not set has the API's default.
     #[prost(bytes = "vec", tag = "10")]
     pub overlay_json: ::prost::alloc::vec::Vec<u8>,
 }
@@ -179,19 +188,19 @@ impl ::prost::Name for RowResponse {
 /// The sum of the tokens of several calls.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct UsageSum {
-    /// Tokens read.
+    /// The tokens that the model read.
     #[prost(int64, tag = "1")]
     pub input_tokens: i64,
-    /// Tokens read that came from a cache.
+    /// The tokens that the model read from a cache.
     #[prost(int64, tag = "2")]
     pub cached_tokens: i64,
-    /// Tokens written.
+    /// The tokens that the model wrote.
     #[prost(int64, tag = "3")]
     pub output_tokens: i64,
-    /// Tokens written that are reasoning.
+    /// The tokens that the model wrote as reasoning.
     #[prost(int64, tag = "4")]
     pub reasoning_tokens: i64,
-    /// Tokens read and written.
+    /// The tokens that the model read and wrote.
     #[prost(int64, tag = "5")]
     pub total_tokens: i64,
 }
@@ -208,16 +217,17 @@ impl ::prost::Name for UsageSum {
 /// Sums and times of a rollout.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct RowMetadata {
-    /// How many model calls the root agent made.
+    /// The number of model calls that the root agent made.
     #[prost(uint32, tag = "1")]
     pub steps_taken: u32,
     /// The names of the tools called, in the order of the first calls.
     #[prost(string, repeated, tag = "2")]
     pub tools_used: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// How often each tool call had each outcome, in the order of the first answers.
+    /// For each tool and each outcome: how many calls had this outcome. The order is that of
+    /// the first answers.
     #[prost(message, repeated, tag = "3")]
     pub tool_outcomes: ::prost::alloc::vec::Vec<ToolOutcomeCount>,
-    /// Whether there is a reward.
+    /// Whether the rollout has a reward.
     #[prost(bool, tag = "4")]
     pub verified: bool,
     /// The seed of the session.
@@ -226,11 +236,11 @@ pub struct RowMetadata {
     /// The versions of the weights that wrote the trainable answers, sorted.
     #[prost(uint64, repeated, tag = "6")]
     pub weights_versions: ::prost::alloc::vec::Vec<u64>,
-    /// Where the time went.
+    /// How the rollout's time was spent.
     #[prost(message, optional, tag = "7")]
     pub timings: ::core::option::Option<RowTimings>,
-    /// The members of the task's `metadata`, if it is an object, without the keys of this
-    /// message. Those are in the row's `task_extras`.
+    /// The keys of the task's `metadata`, if it is an object. Keys that this message also
+    /// has are in the row's `task_extras` instead.
     #[prost(bytes = "vec", tag = "8")]
     pub overlay_json: ::prost::alloc::vec::Vec<u8>,
 }
@@ -244,7 +254,7 @@ impl ::prost::Name for RowMetadata {
         "/gymmesh.row.v1.RowMetadata".into()
     }
 }
-/// How often calls of a tool had an outcome.
+/// How many calls of a tool had an outcome.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ToolOutcomeCount {
     /// The tool's name.
@@ -254,7 +264,7 @@ pub struct ToolOutcomeCount {
     /// does not know the outcome.
     #[prost(enumeration = "super::super::rollout::v1::ToolOutcome", tag = "2")]
     pub outcome: i32,
-    /// How often.
+    /// The number of calls of this tool with this outcome.
     #[prost(uint32, tag = "3")]
     pub calls: u32,
 }
@@ -268,22 +278,22 @@ impl ::prost::Name for ToolOutcomeCount {
         "/gymmesh.row.v1.ToolOutcomeCount".into()
     }
 }
-/// Times of a rollout, in microseconds except the first.
+/// Times of a rollout. All but `started_at` are in microseconds.
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
 pub struct RowTimings {
     /// When the rollout started, in seconds since 1970.
     #[prost(double, tag = "1")]
     pub started_at: f64,
-    /// From the rollout's start to its end.
+    /// The time from the rollout's start to its end.
     #[prost(uint64, tag = "2")]
     pub duration_us: u64,
-    /// In model calls, those of actors included.
+    /// The time spent in model calls, including those of actors.
     #[prost(uint64, tag = "3")]
     pub model_us: u64,
-    /// In tool calls.
+    /// The time spent in tool calls.
     #[prost(uint64, tag = "4")]
     pub tools_us: u64,
-    /// In the verification.
+    /// The time spent in the verification.
     #[prost(uint64, tag = "5")]
     pub verify_us: u64,
 }
@@ -297,35 +307,37 @@ impl ::prost::Name for RowTimings {
         "/gymmesh.row.v1.RowTimings".into()
     }
 }
-/// A model call. The calls form a tree: the model read the conversation of the parent
-/// call, and then this call's items before the answer.
+/// A model call. The calls form a tree. In each call, the model read the conversation of
+/// the parent call, then the new items before the answer, and then wrote the answer.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ModelCall {
-    /// Unique within the rollout.
+    /// The call's id, unique within the rollout.
     #[prost(string, tag = "1")]
     pub call_id: ::prost::alloc::string::String,
-    /// The call whose conversation it continues; empty for a first call.
+    /// The id of the parent call, which this call continues; empty for a first call.
     #[prost(string, tag = "2")]
     pub parent_call_id: ::prost::alloc::string::String,
-    /// Whether the call starts a new conversation instead of continuing its parent's.
+    /// Whether the call starts a new conversation instead of continuing the parent call's
+    /// conversation.
     #[prost(bool, tag = "3")]
     pub detached: bool,
-    /// The caller; empty for the root agent.
+    /// The actor that made the call; empty for the root agent.
     #[prost(string, tag = "4")]
     pub actor: ::prost::alloc::string::String,
-    /// The model service.
+    /// The name of the model service.
     #[prost(string, tag = "5")]
     pub model: ::prost::alloc::string::String,
-    /// Whether a trainer should learn from its answer.
+    /// Whether a trainer should learn from the call's answer.
     #[prost(bool, tag = "6")]
     pub trainable: bool,
-    /// How the call relates to its parent, if a gateway captured it.
+    /// How the call relates to its parent, if a gateway captured the call from a program.
     #[prost(enumeration = "super::super::rollout::v1::CallLink", tag = "7")]
     pub link: i32,
-    /// The purpose of a call outside the conversation.
+    /// The purpose of a call outside the conversation, such as a call that writes a title.
     #[prost(string, tag = "8")]
     pub side_call: ::prost::alloc::string::String,
-    /// How the conversation departs from its parent's.
+    /// Why and where the call's prompt stops agreeing with the parent call's tokens or
+    /// conversation, if it does.
     #[prost(message, optional, tag = "9")]
     pub fork: ::core::option::Option<super::super::model::v1::Fork>,
     /// The answer's id.
@@ -344,12 +356,12 @@ pub struct ModelCall {
     #[prost(message, optional, tag = "14")]
     pub error: ::core::option::Option<super::super::responses::v1::ResponseError>,
     /// The index in `response.output`, from 0, where the call's part of the conversation
-    /// starts. The part is: the items before the answer, the answer, the outputs of its
-    /// tool calls, and its turns. Not set: the call is not an ancestor of the final call,
-    /// and `items` has the part.
+    /// starts. The part consists of the items before the answer, the answer, the outputs of
+    /// the answer's tool calls, and the environment's turns. Not set: the final call does
+    /// not descend from this call, and the part is in `items`.
     #[prost(uint32, optional, tag = "15")]
     pub first_item: ::core::option::Option<u32>,
-    /// The number of items of the part.
+    /// The number of items in the call's part of the conversation.
     #[prost(uint32, tag = "16")]
     pub item_count: u32,
     /// The number of items before the answer.
@@ -358,25 +370,29 @@ pub struct ModelCall {
     /// The number of items of the answer.
     #[prost(uint32, tag = "18")]
     pub answer_count: u32,
-    /// The items of the part, if `response.output` does not have them.
+    /// The items of the call's part of the conversation, if `response.output` does not have
+    /// them.
     #[prost(message, repeated, tag = "19")]
     pub items: ::prost::alloc::vec::Vec<super::super::responses::v1::Item>,
-    /// The tokens that the call added to its parent's tokens.
+    /// The tokens that the call added to the parent call's tokens.
     #[prost(message, optional, tag = "20")]
     pub tokens: ::core::option::Option<super::super::model::v1::TokenCapture>,
-    /// Where the call's time went.
+    /// How the call's time was spent.
     #[prost(message, optional, tag = "21")]
     pub timings: ::core::option::Option<super::super::rollout::v1::CallTimings>,
     /// How often the model service retried the endpoint, by reason.
     #[prost(message, repeated, tag = "22")]
     pub retries: ::prost::alloc::vec::Vec<super::super::model::v1::CallRetries>,
-    /// The parameters of a captured program's request that the run replaced.
+    /// For a call captured from a program: the parameters of the program's request that the
+    /// run replaced.
     #[prost(bytes = "vec", tag = "23")]
     pub replaced_params_json: ::prost::alloc::vec::Vec<u8>,
-    /// The parts of a captured program's request that were not sent to the model service.
+    /// For a call captured from a program: the parts of the program's request that the
+    /// gateway did not send to the model service.
     #[prost(string, repeated, tag = "24")]
     pub left_out: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// The texts that were scored instead of sampling the answer, which is one of them.
+    /// The texts that the model scored, if the answer was chosen among scored texts instead
+    /// of sampled. One of the texts is the answer.
     #[prost(message, repeated, tag = "25")]
     pub choices: ::prost::alloc::vec::Vec<super::super::rollout::v1::ScoredChoice>,
 }
@@ -399,19 +415,19 @@ pub struct ToolCall {
     /// The tool's name.
     #[prost(string, tag = "2")]
     pub name: ::prost::alloc::string::String,
-    /// The model call that asked for it.
+    /// The id of the model call with the answer that requested the tool call.
     #[prost(string, tag = "3")]
     pub model_call_id: ::prost::alloc::string::String,
-    /// The caller.
+    /// The actor that made the call; empty for the root agent.
     #[prost(string, tag = "4")]
     pub actor: ::prost::alloc::string::String,
-    /// The outcome; UNSPECIFIED if the call was not answered.
+    /// How the call was answered; UNSPECIFIED if it was not answered.
     #[prost(enumeration = "super::super::rollout::v1::ToolOutcome", tag = "5")]
     pub outcome: i32,
     /// How long the call took.
     #[prost(message, optional, tag = "6")]
     pub timings: ::core::option::Option<super::super::rollout::v1::CallTimings>,
-    /// The reward of the call, if the environment gave one.
+    /// The reward of the call, if the environment returned one.
     #[prost(double, optional, tag = "7")]
     pub reward: ::core::option::Option<f64>,
 }
@@ -431,13 +447,13 @@ pub struct Turn {
     /// The turn's number, from 1.
     #[prost(uint32, tag = "1")]
     pub turn: u32,
-    /// The model call that the turn answers.
+    /// The id of the model call that the turn answers.
     #[prost(string, tag = "2")]
     pub model_call_id: ::prost::alloc::string::String,
-    /// The turn's reward, if the environment gave one.
+    /// The turn's reward, if the environment returned one.
     #[prost(double, optional, tag = "3")]
     pub reward: ::core::option::Option<f64>,
-    /// Whether the episode was over.
+    /// Whether the episode was over after this turn.
     #[prost(bool, tag = "4")]
     pub done: bool,
 }
@@ -464,14 +480,14 @@ pub struct Actor {
     /// The number of the actor's calls.
     #[prost(uint32, tag = "3")]
     pub model_calls: u32,
-    /// Whether a trainer should learn from any of them.
+    /// Whether a trainer should learn from any of the actor's calls.
     #[prost(bool, tag = "4")]
     pub trainable: bool,
     /// The actor's reward: the component of the verdict with the actor's name. Not set:
     /// the row's reward applies.
     #[prost(double, optional, tag = "5")]
     pub reward: ::core::option::Option<f64>,
-    /// The sum over the actor's calls.
+    /// The tokens of all model calls of the actor.
     #[prost(message, optional, tag = "6")]
     pub usage: ::core::option::Option<UsageSum>,
 }
@@ -485,30 +501,30 @@ impl ::prost::Name for Actor {
         "/gymmesh.row.v1.Actor".into()
     }
 }
-/// The cause of a failure.
+/// Why a rollout failed.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct RowFailure {
-    /// The boundary where the rollout failed.
+    /// The boundary: which part of the system failed.
     #[prost(enumeration = "super::super::rollout::v1::Boundary", tag = "1")]
     pub boundary: i32,
-    /// What happened.
+    /// What happened: status code, message, reason and metadata.
     #[prost(message, optional, tag = "2")]
     pub status: ::core::option::Option<RowStatus>,
     /// Whether a new attempt is harmless and may succeed.
     #[prost(bool, tag = "3")]
     pub retry_safe: bool,
-    /// The service, tool, verifier or budget concerned.
+    /// The name of the service, tool, verifier or budget that failed.
     #[prost(string, tag = "4")]
     pub component: ::prost::alloc::string::String,
-    /// The model call or function call concerned.
+    /// The id of the model call or function call that failed; empty if no call failed.
     #[prost(string, tag = "5")]
     pub call_id: ::prost::alloc::string::String,
     /// If `gym-cli reverify` could not judge the stored rollout: when and by which
-    /// verifier, as in the verdict's `reverified_json`.
+    /// verifier, in the form of Verification's `reverified`.
     #[prost(bytes = "vec", tag = "6")]
     pub reverified_json: ::prost::alloc::vec::Vec<u8>,
-    /// If `gym-cli reverify` could not judge the stored rollout: the previous verdicts, as
-    /// in the verdict's `previous_json`.
+    /// If `gym-cli reverify` could not judge the stored rollout: the previous verdicts, in
+    /// the form of Verification's `previous`.
     #[prost(bytes = "vec", tag = "7")]
     pub previous_json: ::prost::alloc::vec::Vec<u8>,
 }
@@ -525,13 +541,13 @@ impl ::prost::Name for RowFailure {
 /// A google.rpc.Status with its ErrorInfo.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct RowStatus {
-    /// The code.
+    /// The gRPC status code, a number.
     #[prost(int32, tag = "1")]
     pub code: i32,
-    /// The message.
+    /// The message, one sentence for people.
     #[prost(string, tag = "2")]
     pub message: ::prost::alloc::string::String,
-    /// The reason of the ErrorInfo.
+    /// The reason of the ErrorInfo, such as `MODEL_TIMEOUT`.
     #[prost(string, tag = "3")]
     pub reason: ::prost::alloc::string::String,
     /// The metadata of the ErrorInfo.

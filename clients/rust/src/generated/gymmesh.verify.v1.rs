@@ -31,7 +31,7 @@ impl ::prost::Name for ExpectedAnswer {
         "/gymmesh.verify.v1.ExpectedAnswer".into()
     }
 }
-/// Asks for the expected answers of a task.
+/// Requests the expected answers of a task.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct GetExpectedRequest {
     /// The task, with its payload.
@@ -77,18 +77,18 @@ pub struct VerifyRequest {
     /// The task, with its payload.
     #[prost(message, optional, tag = "2")]
     pub task: ::core::option::Option<super::super::rollout::v1::Task>,
-    /// Everything after the first items, in order: the model's items, tool
-    /// outputs, and the environment's turns.
+    /// All items after the first items, in order: the model's items, tool outputs, and the
+    /// environment's turns.
     #[prost(message, repeated, tag = "3")]
     pub transcript: ::prost::alloc::vec::Vec<super::super::responses::v1::Item>,
     /// Why the rollout stopped. A rollout cut short by a limit of the policy is
-    /// judged like any other.
+    /// judged like any other rollout.
     #[prost(enumeration = "super::super::rollout::v1::StopReason", tag = "4")]
     pub stop_reason: i32,
-    /// The rollout, for logs, metrics and judge calls.
+    /// The rollout's id, for logs, metrics and judge calls.
     #[prost(string, tag = "5")]
     pub rollout_id: ::prost::alloc::string::String,
-    /// The attempt.
+    /// The number of the attempt.
     #[prost(uint32, tag = "6")]
     pub attempt: u32,
     /// The rewards of the environment's turns, in order.
@@ -115,19 +115,20 @@ impl ::prost::Name for VerifyRequest {
 /// The verdict.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct VerifyResponse {
-    /// The verdict; nothing of the request is echoed.
+    /// The verdict.
     #[prost(message, optional, tag = "1")]
     pub verification: ::core::option::Option<super::super::rollout::v1::Verification>,
     /// The session's state as the verifier saw it. Set exactly if `keeps_state` of
-    /// GetEnvironment is true and there was a session or a state.
+    /// GetEnvironment is true and the call had a session or a final state.
     #[prost(message, optional, tag = "2")]
     pub final_state: ::core::option::Option<super::super::rollout::v1::FinalState>,
-    /// Sandboxes of the session that are not lent and that no earlier answer named, those
-    /// of the verifier included. The agent sends an event for each, before `verified`.
+    /// Sandboxes of the session that are not lent and that no earlier answer named,
+    /// including the verifier's sandboxes. The agent sends an event for each, before
+    /// `verified`.
     #[prost(message, repeated, tag = "3")]
     pub sandboxes: ::prost::alloc::vec::Vec<super::super::rollout::v1::SandboxOpened>,
-    /// Sandboxes that the environment has ended and that no event named, as in
-    /// CallToolResponse.
+    /// Sandboxes that the environment has ended and that no event named. The same as
+    /// `ended_sandboxes` of CallToolResponse.
     #[prost(message, repeated, tag = "4")]
     pub ended_sandboxes: ::prost::alloc::vec::Vec<super::super::rollout::v1::SandboxEnded>,
 }
@@ -176,7 +177,7 @@ impl ::prost::Name for GroupMember {
 /// The repeats to judge together.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct VerifyGroupRequest {
-    /// The task that all of them ran.
+    /// The task that all members ran.
     #[prost(message, optional, tag = "1")]
     pub task: ::core::option::Option<super::super::rollout::v1::Task>,
     /// The members, at least one.
@@ -294,8 +295,8 @@ pub mod verify_service_client {
     )]
     use tonic::codegen::http::Uri;
     use tonic::codegen::*;
-    /// Judges rollouts. Lives at the address of the ResourceService whose sessions
-    /// it judges.
+    /// Judges rollouts. It is served at the address of the ResourceService whose sessions it
+    /// judges.
     #[derive(Debug, Clone)]
     pub struct VerifyServiceClient<T> {
         inner: tonic::client::Grpc<T>,
@@ -469,8 +470,8 @@ pub mod verify_service_server {
             request: tonic::Request<super::VerifyGroupRequest>,
         ) -> std::result::Result<tonic::Response<super::VerifyGroupResponse>, tonic::Status>;
     }
-    /// Judges rollouts. Lives at the address of the ResourceService whose sessions
-    /// it judges.
+    /// Judges rollouts. It is served at the address of the ResourceService whose sessions it
+    /// judges.
     #[derive(Debug)]
     pub struct VerifyServiceServer<T> {
         inner: Arc<T>,
@@ -668,9 +669,9 @@ pub mod audit_service_client {
     )]
     use tonic::codegen::http::Uri;
     use tonic::codegen::*;
-    /// Expected answers, for audits of the verifier. No policy may see them. Lives at the
-    /// address of the VerifyService. An operator grants the permission; by default nobody
-    /// has it.
+    /// Returns expected answers, for audits of the verifier. No policy may see these answers.
+    /// AuditService is served at the address of the VerifyService. An operator grants the
+    /// permission for it; by default nobody has the permission.
     #[derive(Debug, Clone)]
     pub struct AuditServiceClient<T> {
         inner: tonic::client::Grpc<T>,
@@ -796,9 +797,9 @@ pub mod audit_service_server {
             request: tonic::Request<super::GetExpectedRequest>,
         ) -> std::result::Result<tonic::Response<super::GetExpectedResponse>, tonic::Status>;
     }
-    /// Expected answers, for audits of the verifier. No policy may see them. Lives at the
-    /// address of the VerifyService. An operator grants the permission; by default nobody
-    /// has it.
+    /// Returns expected answers, for audits of the verifier. No policy may see these answers.
+    /// AuditService is served at the address of the VerifyService. An operator grants the
+    /// permission for it; by default nobody has the permission.
     #[derive(Debug)]
     pub struct AuditServiceServer<T> {
         inner: Arc<T>,

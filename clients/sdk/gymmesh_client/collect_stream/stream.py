@@ -333,7 +333,7 @@ def _kind(response: agent_pb2.CollectResponse) -> str:
 def _violation(expected: str, got: str) -> MeshError:
     return MeshError(
         errors_pb2.ERROR_REASON_CONTRACT_VIOLATED,
-        f"the agent's side of Collect broke the contract: expected {expected}, got {got}",
+        f"the agent violated the contract of Collect: expected {expected}, got {got}",
         metadata={"rule": "collect", "expected": expected, "got": got},
     )
 

@@ -6,6 +6,7 @@ worker      an attempt from its start until what follows from its end is on disk
 recorder    records how rollouts end, spread over the turns of the event loop
 row_maker   makes the rows: small ones in the loop, large ones in a thread
 requests    the rollouts without an outcome, and the request for an attempt of one (pure)
+kept_groups groups of earlier sessions that no trainer has
 order       the order in which rollouts are started (pure)
 outcomes    where outcomes go: files, or nowhere
 options     how to collect
@@ -16,6 +17,7 @@ metrics     the instruments of a run
 from gymmesh_client.collector import metrics
 from gymmesh_client.collector.collector import Collector
 from gymmesh_client.collector.figures import Figures
+from gymmesh_client.collector.kept_groups import KeptGroup, KeptGroups
 from gymmesh_client.collector.options import CollectOptions
 from gymmesh_client.collector.order import Order, length_from
 from gymmesh_client.collector.outcomes import MemoryOutput, Outcomes
@@ -26,6 +28,8 @@ __all__ = [
     "CollectOptions",
     "Collector",
     "Figures",
+    "KeptGroup",
+    "KeptGroups",
     "MemoryOutput",
     "Order",
     "Outcomes",

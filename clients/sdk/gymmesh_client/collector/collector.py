@@ -22,6 +22,7 @@ from typing import Final
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.agents import AgentConnector, AgentLoad
 from gymmesh_client.collector.figures import Figures, Rates
+from gymmesh_client.collector.kept_groups import KeptGroups
 from gymmesh_client.collector.options import CollectOptions
 from gymmesh_client.collector.outcomes import Outcomes
 from gymmesh_client.collector.recorder import Recorder
@@ -58,6 +59,8 @@ class Collector:
         stored: called with a rollout's id and attempt once its outcome is on disk. Agents may then
             discard its events.
         load: returns the load that agents report; called about once a second.
+        kept: with `hand_out`: notes which groups trainers have, and has those that an earlier
+            session began. None: a resumed run hands out only groups that it begins.
     """
 
     def __init__(
@@ -69,6 +72,7 @@ class Collector:
         tally: Tally | None = None,
         stored: Callable[[str, int], None] = lambda rollout_id, attempt: None,
         load: Callable[[], AgentLoad] = AgentLoad,
+        kept: KeptGroups | None = None,
     ) -> None:
         self.tally = tally or Tally()
         self.output = output
@@ -85,8 +89,11 @@ class Collector:
         if options.hand_out:
             most, parts = options.hand_out, options.hand_out_parts
             store = GroupStore(most, options.concurrency, options.repeats, parts=parts)
-            self._groups = GroupStream(store, on_room=self._workers.wake)
-            self._shared = SharedStream(self._groups, options.consumer_lease_s)
+            if kept is not None:
+                kept.put_into(store)
+            log, state = (None, None) if kept is None else (kept.log, kept.state)
+            self._groups = GroupStream(store, on_room=self._workers.wake, log=log)
+            self._shared = SharedStream(self._groups, options.consumer_lease_s, state=state)
             takes_group = store.takes
         self._dispatcher = Dispatcher(self._numbered_rollouts(), options, takes_group)
         self._recorder = Recorder(output, self.tally, stored, self._groups)
@@ -111,14 +118,14 @@ class Collector:
     async def run(self, tasks: Iterable[pb.Task]) -> Tally:
         """Collect every rollout of the tasks that has no outcome yet.
 
-        The tasks are read as they are needed; some orders need more than an iterator, see
-        `gymmesh_client.collector.order.arrange`. Ends when every rollout has an outcome, or `why`
-        says why not. A paused run, or a run whose groups no trainer acknowledges, lasts until
-        its `deadline_s`.
+        Tasks are read as they are needed; some orders need more than an iterator, see
+        `gymmesh_client.collector.order.arrange`. The method ends when every rollout has an outcome.
+        If it ends earlier, `why` has the reason. A paused run, or a run whose groups no trainer
+        acknowledges, lasts until its `deadline_s`.
 
         Raises:
             OutputError: outcomes cannot be written.
-            UserError: what reading the tasks raises.
+            UserError: reading the tasks failed.
         """
         self._tasks = tasks
         try:
@@ -184,8 +191,9 @@ class Collector:
     # -- steering, from signal handlers, a trainer or RunService ------------------------------
 
     def interrupt(self) -> None:
-        """End the run early; for signal handlers of the loop. Running rollouts may finish within a
-        grace period. Then they are cancelled and have no outcome. A second call cancels at once.
+        """End the run early; for signal handlers of the event loop. Running rollouts may finish
+        within a grace period. Rollouts that are still running then are cancelled and have no
+        outcome. A second call cancels them at once.
         """
         if self.interrupted:
             self._stop("interrupted")
@@ -224,14 +232,14 @@ class Collector:
     def cancel_group(self, task_id: str) -> None:
         """Collect no more repeats of this task.
 
-        Repeats without an outcome fail once (CANCELLED), whether running or not started. The
-        group is not handed out. Raises RunStateError when the run has ended.
+        Repeats without an outcome fail (CANCELLED), whether they run or have not started. The group
+        is not sent to a trainer. Raises RunStateError if the run has ended.
         """
         if self._closed:
             raise RunStateError("no rollouts are being collected")
         self._cancelled.add(task_id)
         if self._groups is not None:
-            self._groups.store.drop(task_id)
+            self._groups.drop(task_id)
         in_flight = {one.order for one in self._dispatcher.cancel_group(task_id)}
         for attempt in self._workers.attempts:
             if attempt.assignment.order in in_flight:
@@ -240,11 +248,11 @@ class Collector:
         self._workers.wake()
 
     def begin_no_more_groups(self) -> list[str]:
-        """Finish started groups, start no others, and end the run.
+        """Finish the groups that have started, start no others, and end the run.
 
-        No further task is read, so that an iterator of tasks may be endless. The others' rollouts
-        have no outcome. Returns their tasks' ids, of those that were read.
-        Raises ValueError when the options hand out no groups.
+        No further task is read, so an iterator of tasks may be endless. Rollouts of groups that did
+        not start have no outcome. Returns the ids of the tasks that were read and not started.
+        Raises ValueError if the options don't hand out groups.
         """
         store = self.group_stream.store
         self._dispatcher.keep_only(store.has_begun)
@@ -254,13 +262,13 @@ class Collector:
     # -- groups for a trainer -----------------------------------------------------------------
 
     async def groups(self, *, max_staleness: int | None = None) -> AsyncGenerator[Group, None]:
-        """Finished groups as they complete; ends with the run. Asking for the next one
-        acknowledges the one before.
+        """Finished groups as they complete; ends with the run. A request for the next group
+        acknowledges the previous group.
 
         Args:
             max_staleness: skip and count groups whose oldest weights are more than this many
-                versions behind the newest version seen or announced by `weights`. Weights of
-                unknown version count as older, once any version is known.
+                versions behind the newest version seen or announced by `weights`. Once any version
+                is known, weights of unknown version are treated as too old.
         """
         stream = self.group_stream
         async with aclosing(stream.groups(0, max_staleness)) as groups:
@@ -290,7 +298,7 @@ class Collector:
 
     @property
     def why(self) -> str:
-        """Why the run ends, or ended, before every rollout had an outcome; else empty."""
+        """Why the run ends, or ended, before every rollout had an outcome; empty if it did not."""
         return self._why or self._dispatcher.complaint
 
     @property

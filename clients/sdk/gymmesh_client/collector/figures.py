@@ -1,4 +1,4 @@
-"""A run's figures while it goes."""
+"""A run's figures while it runs."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ class Figures:
     Attributes:
         tally: counts of outcomes; the collector's own object, which changes.
         state: running, paused, draining, finished or stopped.
-        why: why it ends, or ended, before every rollout had an outcome; else empty.
+        why: why the run ends, or ended, before every rollout had an outcome; otherwise empty.
         in_flight: attempts that agents run, or hold in their queues.
-        queued: the part of these that waits in the agents' queues.
+        queued: how many of `in_flight` wait in the agents' queues.
         ending: ended attempts whose outcomes are being scored or written.
         retrying: rollouts that wait before a retry.
         width: current limit of running attempts: `concurrency`, or fewer while agents or
             environments are full.
         concurrency: the requested limit of running attempts.
-        away: the agents, models and environments that rollouts wait for, in words.
+        away: the names of the agents, models and environments that rollouts wait for.
         groups: finished groups that no trainer has acknowledged.
         held: whether new groups wait for an acknowledgement.
         rollouts_per_s: recent outcomes per second.

@@ -18,7 +18,7 @@ COLLECTOR_ROLLOUTS_REQUESTED: Final = gauge(
     "Rollouts of the whole run, including earlier sessions.",
 )
 COLLECTOR_ROLLOUTS_KEPT: Final = gauge(
-    "gymmesh_collector_rollouts_kept", "Rollouts of the run that earlier sessions put on disk."
+    "gymmesh_collector_rollouts_kept", "Rollouts of the run that earlier sessions wrote to disk."
 )
 COLLECTOR_IN_FLIGHT: Final = gauge(
     "gymmesh_collector_in_flight", "Attempts sent to agents that have not ended."

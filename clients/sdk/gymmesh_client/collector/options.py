@@ -13,7 +13,7 @@ from gymmesh_client.dispatch import DispatchOptions
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectOptions(DispatchOptions):
-    """How to collect, besides what DispatchOptions says.
+    """How to collect, in addition to DispatchOptions.
 
     Attributes:
         repeats: rollouts per task.
@@ -21,15 +21,16 @@ class CollectOptions(DispatchOptions):
         length: for longest-first: tokens per rollout of a task; None: estimated from the prompt.
         timeout_s: time limit of one attempt, in seconds. `rollout_s` limits all attempts of a
             rollout together.
-        deadline_s: seconds after which the run drains; running attempts then get `grace_s`.
+        deadline_s: seconds after which the run starts no more attempts. Running attempts then get
+            `grace_s`.
         grace_s: seconds that running attempts get after the first `interrupt`.
         group_s: time limit for scoring a group together, in seconds.
-        hand_out: for a trainer: no new group starts while this many finished groups are not
-            acknowledged; 0: groups are not handed out.
-        hand_out_parts: whether to hand out groups that an earlier session started; they only
-            contain this session's rollouts.
-        consumer_lease_s: how long one of several consumers that share the groups may be without a
-            stream, in seconds. After that its groups go to the others.
+        hand_out: for a trainer: no new group starts while this many finished groups are
+            unacknowledged; 0: groups are not sent to a trainer.
+        hand_out_parts: whether to send groups that an earlier session started; they contain only
+            this session's rollouts.
+        consumer_lease_s: how many seconds one of several consumers that share the groups may be
+            without a stream. After that, its groups are sent to other consumers.
         rollout: options sent with each rollout.
     """
 

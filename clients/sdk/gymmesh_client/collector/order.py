@@ -1,8 +1,8 @@
 """The order in which a run's rollouts are started. Pure.
 
-tasks           all repeats of a task, then those of the next: groups are whole early
-interleaved     a repeat of every task, then the next one: every task is tried early
-longest-first   as `tasks`, the longest tasks first, so that none of them is left for the end
+tasks           all repeats of a task, then those of the next: groups are complete early
+interleaved     one repeat of every task, then the next repeat: every task is tried early
+longest-first   as `tasks`, the longest tasks first, so that no long task starts at the end
 """
 
 from __future__ import annotations

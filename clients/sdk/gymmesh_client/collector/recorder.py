@@ -89,8 +89,8 @@ class Recorder:
         known = self.tally.verdicts.get(judge, {})
         if version and known and version not in known:
             _LOG.warning(
-                "verdicts of %s have version %s, but earlier ones of this run have %s: rewards of "
-                "different versions may not be comparable",
+                "verdicts of %s have version %s, but earlier verdicts of this run have version %s: "
+                "rewards of different versions may not be comparable",
                 judge,
                 version,
                 ", ".join(sorted(known)),

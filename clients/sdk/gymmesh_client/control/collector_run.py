@@ -123,18 +123,19 @@ class CollectorRun:
                     reply.rollouts.extend(one.group.rollouts)
                 yield reply
 
-    def acknowledge(self, consumer: str, incarnation: str, cursor: int) -> None:
+    async def acknowledge(self, consumer: str, incarnation: str, cursor: int) -> None:
         """A reader has all groups that it was sent up to a cursor; `consumer` empty: the reader
-        of all groups.
+        of all groups. Returns once that is on disk.
         """
         self._check_hands_out()
+        stream = self._collector.group_stream
         if consumer:
             self._collector.shared_stream.acknowledge(consumer, incarnation, cursor)
-            return
-        stream = self._collector.group_stream
-        stream.refuse_others("one reader")
-        stream.check_cursor("cursor", cursor)
-        stream.acknowledge(cursor)
+        else:
+            stream.refuse_others("one reader")
+            stream.check_cursor("cursor", cursor)
+            stream.acknowledge(cursor)
+        await stream.saved()
 
     def _check_hands_out(self) -> None:
         if not self._collector.options.hand_out:

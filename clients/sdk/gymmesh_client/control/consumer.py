@@ -7,7 +7,7 @@ import logging
 import secrets
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.run.v1 import run_pb2
@@ -15,6 +15,8 @@ from gymmesh_runtime.errors import MeshError, deadline_passed, field_invalid
 from gymmesh_runtime.timers import cancel_and_wait
 
 T = TypeVar("T")
+Place: TypeAlias = tuple[Any, Mapping[str, str]]
+"""RunService at an address, and the metadata that its calls carry."""
 
 _LOG: Final = logging.getLogger("gymmesh.collect")
 _METHOD: Final = "gymmesh.run.v1.RunService/StreamGroups"
@@ -44,6 +46,7 @@ class GroupConsumer:
         consumers: how many share the groups; the same in all of them.
         max_staleness: as in StreamGroupsRequest.
         reconnect_s: how long the collector may be unreachable.
+        now_at: returns where the collector may be when it is unreachable; None: as before.
 
     Attributes:
         all_sent: no further group comes unless another consumer dies.
@@ -62,6 +65,7 @@ class GroupConsumer:
         consumers: int,
         max_staleness: int | None = None,
         reconnect_s: float = 60.0,
+        now_at: Callable[[], Place | None] = lambda: None,
     ) -> None:
         self.all_sent = False
         self.finished = False
@@ -69,6 +73,7 @@ class GroupConsumer:
         self._peer = peer
         self._metadata = metadata
         self._reconnect_s = reconnect_s
+        self._now_at = now_at
         self._request = run_pb2.StreamGroupsRequest(
             run_id=run_id,
             consumer=name,
@@ -150,8 +155,8 @@ class GroupConsumer:
             if not (self.all_sent and error.reason in _BROKEN):
                 raise
             _LOG.warning(
-                "%s: the collector ended before %d groups were acknowledged, and counts them as "
-                "not taken: %s",
+                "%s: the collector ended before %d groups were acknowledged, and treats them as "
+                "not received: %s",
                 self._request.consumer,
                 len(done),
                 error,
@@ -202,6 +207,13 @@ class GroupConsumer:
         if stream is not None:
             await stream.aclose()
 
+    def _may_come_back(self, error: MeshError) -> bool:
+        """Whether a later call may succeed. A collector that is resumed serves before it has its
+        run.
+        """
+        resumed = self._request.continues and error.reason == errors_pb2.ERROR_REASON_RUN_NOT_FOUND
+        return error.reason in _BROKEN or resumed
+
     async def _kept_up(self, call: Callable[[], Awaitable[T]]) -> T:
         """Call again where the connection breaks, until the collector was away for too long."""
         lost_at: float | None = None
@@ -211,7 +223,7 @@ class GroupConsumer:
             try:
                 return await call()
             except MeshError as error:
-                if error.reason not in _BROKEN:
+                if not self._may_come_back(error):
                     raise
                 now = time.monotonic()
                 if lost_at is None:
@@ -220,5 +232,6 @@ class GroupConsumer:
                     lost_at, times = now, 0
                 if now - lost_at >= self._reconnect_s:
                     raise
+                self._peer, self._metadata = self._now_at() or (self._peer, self._metadata)
             await asyncio.sleep(_PAUSES_S[min(times, len(_PAUSES_S) - 1)])
             times += 1

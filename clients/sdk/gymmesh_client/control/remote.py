@@ -5,13 +5,14 @@ those of other machines, at their addresses.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
+from functools import partial
 from typing import Any, Final
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.run.v1 import run_pb2
-from gymmesh_client.control.consumer import GroupConsumer
+from gymmesh_client.control.consumer import GroupConsumer, Place
 from gymmesh_client.control.registry import read_entries
 from gymmesh_client.control.servicer import AUTHORIZATION, RUN_SERVICE
 from gymmesh_runtime.errors import MeshError
@@ -27,13 +28,22 @@ class RemoteRun:
 
     Args:
         token: what each call shows; empty: what the connection shows is enough.
+        now_at: returns where the run is served after its collector was resumed; None: as before.
     """
 
-    def __init__(self, run_id: str, output: str, peer: Any, token: str = "") -> None:
+    def __init__(
+        self,
+        run_id: str,
+        output: str,
+        peer: Any,
+        token: str = "",
+        now_at: Callable[[], Place | None] = lambda: None,
+    ) -> None:
         self.run_id = run_id
         self.output = output
         self._peer = peer
-        self._metadata = {AUTHORIZATION: f"Bearer {token}"} if token else {}
+        self._metadata = shown(token) if token else {}
+        self._now_at = now_at
 
     async def get(self) -> run_pb2.Run:
         """How far it is."""
@@ -94,13 +104,27 @@ class RemoteRun:
             consumers=consumers,
             max_staleness=max_staleness,
             reconnect_s=reconnect_s,
+            now_at=self._now_at,
         )
+
+
+def shown(token: str) -> dict[str, str]:
+    """The metadata that shows a token."""
+    return {AUTHORIZATION: f"Bearer {token}"}
 
 
 @asynccontextmanager
 async def open_runs() -> AsyncIterator[list[RemoteRun]]:
     """The runs that this user's processes collect now, oldest first."""
     directory = PeerDirectory()
+
+    def now_at(run_id: str) -> Place | None:
+        """A collector that was resumed has another port and token."""
+        for entry in read_entries():
+            if entry.run_id == run_id:
+                return directory.plain_peer(entry.address, RUN_SERVICE), shown(entry.token)
+        return None
+
     try:
         yield [
             RemoteRun(
@@ -108,6 +132,7 @@ async def open_runs() -> AsyncIterator[list[RemoteRun]]:
                 entry.output,
                 directory.plain_peer(entry.address, RUN_SERVICE),
                 entry.token,
+                partial(now_at, entry.run_id),
             )
             for entry in read_entries()
         ]

@@ -59,7 +59,7 @@ class RunHandle(Protocol):
     ) -> AsyncGenerator[run_pb2.StreamGroupsResponse, None]:
         """Finished groups for one of several consumers; MeshError as above."""
 
-    def acknowledge(self, consumer: str, incarnation: str, cursor: int) -> None:
+    async def acknowledge(self, consumer: str, incarnation: str, cursor: int) -> None:
         """A reader has the groups that it was sent; `consumer` empty: the only one. MeshError as
         AcknowledgeGroups says.
         """
@@ -138,7 +138,7 @@ class RunServicer:
         method = f"{RUN_SERVICE}/AcknowledgeGroups"
         if bool(request.consumer) != bool(request.incarnation):
             raise field_missing("incarnation" if request.consumer else "consumer", method)
-        run.acknowledge(request.consumer, request.incarnation, request.cursor)
+        await run.acknowledge(request.consumer, request.incarnation, request.cursor)
         return run_pb2.AcknowledgeGroupsResponse()
 
     def _check(self, context: CallContext) -> None:
@@ -157,7 +157,7 @@ class RunServicer:
         if run is None:
             raise MeshError(
                 errors_pb2.ERROR_REASON_RUN_NOT_FOUND,
-                f"no run '{run_id}' here; there are: {', '.join(self._runs) or 'none'}",
+                f"no run '{run_id}' here; active runs: {', '.join(self._runs) or 'none'}",
                 metadata={"run_id": run_id},
             )
         return run

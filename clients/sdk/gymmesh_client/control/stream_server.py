@@ -71,8 +71,8 @@ def stream_security(configured: SecurityConfig | None, token_file: str) -> Secur
         )
     if not config.identities:
         raise ConfigError(
-            "whoever can connect to --stream-listen could take the groups. Add --stream-token-file "
-            "FILE, or security.identities with the permission collect"
+            "everybody who can connect to --stream-listen could read the groups. Add "
+            "--stream-token-file FILE, or security.identities with the permission collect"
         )
     Identities(config.identities)  # reads their token files
     return config

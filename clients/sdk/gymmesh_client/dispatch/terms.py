@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 
 class State(enum.Enum):
-    """What a run does."""
+    """The state of a run."""
 
     RUNNING = "running"
     PAUSED = "paused"
@@ -16,7 +16,7 @@ class State(enum.Enum):
 
 
 class Decision(enum.Enum):
-    """What the collector does with an attempt that ended."""
+    """What the collector does after an attempt has ended."""
 
     RECORD = "record"
     RETRY = "retry"
@@ -36,18 +36,18 @@ class DispatchOptions:
     """How to dispatch.
 
     Attributes:
-        concurrency: the most rollouts in flight.
-        max_attempts: the most attempts of one rollout in one run, the first included.
-        retry_share: the most retries, as a share of the started rollouts, plus 100.
-        rollout_s: no further attempt starts later than this after a rollout's first.
-        starts_per_s: the most starts per second; None: no limit.
+        concurrency: the maximum number of rollouts in flight.
+        max_attempts: the maximum number of attempts of one rollout in one run, including the first.
+        retry_share: the maximum number of retries, as a share of the started rollouts, plus 100.
+        rollout_s: no attempt starts later than this many seconds after the rollout's first attempt.
+        starts_per_s: the maximum number of starts per second; None: no limit.
         shares: weights of environments in a mix; empty: the order of the tasks.
-        patience_s: how long an agent, a model or an environment may be unreachable before the run
-            drains, and how long a rollout may be refused because a queue is full.
+        patience_s: how many seconds an agent, a model or an environment may be unreachable before
+            the run drains, and how long a rollout may be refused because a queue is full.
         max_failures: the run drains after this many failed rollouts; None: never.
         max_alike: the run drains after this many consecutive rollouts that failed for the same
-            reason, which no retry can fix; 0: never.
-        wait_factor: multiplies the waits before a further attempt, or probe of an agent.
+            reason, if no retry can help; 0: never.
+        wait_factor: multiplies the waits before a retry, or before a probe of an agent.
     """
 
     concurrency: int = 64

@@ -31,8 +31,8 @@ class HeldRollout(NamedTuple):
 
 
 _IN_PART: Final = (
-    "an earlier session completed other repeats of its group. Score them together with gym-cli "
-    "reverify, or run them all again with --retry task=ID"
+    "an earlier session completed other repeats of this group. Score all repeats together with "
+    "gym-cli reverify, or run all of them again with --retry task=ID"
 )
 
 

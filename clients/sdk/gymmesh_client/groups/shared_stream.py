@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
 
 from gymmesh_client.groups import metrics
+from gymmesh_client.groups.share_records import SharesState
 from gymmesh_client.groups.shares import Consumer, ConsumerClaim, GroupShares, group_tokens
 from gymmesh_client.groups.store import Group
 from gymmesh_client.groups.stream import GroupStream
@@ -42,12 +43,22 @@ class SharedStream:
     Args:
         lease_s: how long a consumer may be without a stream before its groups go to the others.
         clock: seconds that only grow.
+        state: how an earlier session of the run left the shares. The store has its groups.
     """
 
     def __init__(
-        self, stream: GroupStream, lease_s: float, clock: Callable[[], float] = time.monotonic
+        self,
+        stream: GroupStream,
+        lease_s: float,
+        clock: Callable[[], float] = time.monotonic,
+        state: SharesState | None = None,
     ) -> None:
         self.shares = GroupShares(stream.store.most, lease_s)
+        if state is not None:
+            self.shares.restore(state, stream.store.numbers(), clock())
+            if state.consumers:
+                stream.readers = "consumers"
+        self._held_before = self.shares.held
         self._stream = stream
         stream.on_wake = self._share_out
         self._clock = clock
@@ -85,7 +96,9 @@ class SharedStream:
                 delivery = consumer.first_after(sent)
                 if delivery is not None:
                     sent, said_all = delivery.cursor, False
-                    yield SharedGroup(sent, store.get(delivery.number), shares.window)
+                    group = store.get(delivery.number)
+                    await self._stream.saved()  # who has it, also for a collector that resumes
+                    yield SharedGroup(sent, group, shares.window)
                 elif store.closed and not store.unacknowledged:
                     return
                 elif store.closed and shares.all_given and not said_all:
@@ -100,13 +113,20 @@ class SharedStream:
             self._share_out()
 
     def acknowledge(self, name: str, incarnation: str, cursor: int) -> None:
-        """A consumer has all groups that it was sent up to a cursor.
+        """A consumer has all groups that it was sent up to a cursor. The stream's `saved` returns
+        when that is on disk.
 
         Raises:
             MeshError: CONSUMER_REPLACED, its groups are another one's. FIELD_INVALID, it was not
                 sent the cursor.
         """
-        self._stream.release(self.shares.acknowledge(name, incarnation, cursor, self._clock()))
+        numbers = self.shares.acknowledge(name, incarnation, cursor, self._clock())
+        self._note()
+        self._stream.release(numbers)
+
+    def _note(self) -> None:
+        records, self.shares.records = self.shares.records, []
+        self._stream.note(records)
 
     def _share_out(self) -> None:
         """Give out what can be given now, and let the streams look that have something to do."""
@@ -115,7 +135,8 @@ class SharedStream:
             return
         while (group := store.after(self._offered)) is not None:
             self._offered = group.cursor
-            shares.offer(group.cursor, group_tokens(group.rollouts))
+            if group.cursor not in self._held_before:
+                shares.offer(group.cursor, group.task.task_id, group_tokens(group.rollouts))
         shares.expire(now)
         while (choice := shares.choose(now)) is not None:
             stream = self._streams[choice.consumer]
@@ -124,6 +145,7 @@ class SharedStream:
             else:
                 shares.give(choice)
                 stream.look.set()
+        self._note()
         if shares.redelivered > self._counted:
             metrics.GROUPS.labels("redelivered").inc(shares.redelivered - self._counted)
             self._counted = shares.redelivered

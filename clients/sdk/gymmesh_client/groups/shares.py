@@ -21,13 +21,21 @@ Every time is in seconds on the caller's clock.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Final, NamedTuple
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
+from gymmesh_client.groups.share_records import (
+    ConsumerDied,
+    ConsumerJoined,
+    GroupGiven,
+    GroupsAcknowledged,
+    ShareRecord,
+    SharesState,
+)
 from gymmesh_responses import TOKEN_BYTES
 from gymmesh_runtime.errors import MeshError, field_invalid, field_missing
 
@@ -54,10 +62,12 @@ class Delivery(NamedTuple):
     Attributes:
         cursor: grows with each delivery, over all consumers.
         number: the group's number in the store.
+        task: the id of its task.
     """
 
     cursor: int
     number: int
+    task: str
     tokens: int
 
 
@@ -65,9 +75,11 @@ class WaitingGroup(NamedTuple):
     """A group that no consumer holds.
 
     Attributes:
+        task: the id of its task.
         since: how many groups had been given when it was offered.
     """
 
+    task: str
     tokens: int
     since: int
 
@@ -119,11 +131,13 @@ class GroupShares:
     Attributes:
         consumers: how many share the groups; 0: none came yet.
         redelivered: groups that a dead consumer gave back.
+        records: what happened; the caller notes and removes them.
     """
 
     def __init__(self, most: int, lease_s: float, start_s: float = 60.0) -> None:
         self.consumers = 0
         self.redelivered = 0
+        self.records: list[ShareRecord] = []
         self._most = most
         self._lease_s = lease_s
         self._start_s = max(start_s, lease_s)
@@ -131,8 +145,37 @@ class GroupShares:
         self._waiting: dict[int, WaitingGroup] = {}  # by number
         self._cursor = 0
         self._streams = 0
-        self._first_at = 0.0
+        self._start_by = 0.0
         self._started = False
+        self._returning = False
+
+    def restore(self, state: SharesState, numbers: Mapping[str, int], now: float) -> None:
+        """Take up the shares as an earlier session left them; before anything else.
+
+        The consumers have as long to come back as the others have to come when sharing begins.
+        Until then no group is given: the first one to come back would get them all.
+
+        Args:
+            numbers: the numbers of the groups in the store, by task.
+        """
+        self.consumers, self._cursor = state.consumers, state.cursor
+        self._returning, self._start_by = True, now + self._start_s
+        left_at = self._start_by - self._lease_s
+        for name, was in state.members.items():
+            held = {
+                cursor: Delivery(cursor, numbers[one.task], *one)
+                for cursor, one in was.held.items()
+                if one.task in numbers
+            }
+            self._members[name] = Consumer(
+                name, was.incarnation, was.level, held, was.last, left_at=left_at, dead=was.dead
+            )
+
+    @property
+    def held(self) -> frozenset[int]:
+        """The numbers of the groups that consumers hold."""
+        members = self._members.values()
+        return frozenset(held.number for one in members for held in one.held.values())
 
     @property
     def window(self) -> int:
@@ -200,9 +243,9 @@ class GroupShares:
 
     # -- groups -------------------------------------------------------------------------------
 
-    def offer(self, number: int, tokens: int) -> None:
+    def offer(self, number: int, task: str, tokens: int) -> None:
         """A group finished."""
-        self._waiting[number] = WaitingGroup(tokens, self._cursor)
+        self._waiting[number] = WaitingGroup(task, tokens, self._cursor)
 
     def discard(self, number: int) -> None:
         """A group that waits is not to be given to anybody."""
@@ -229,9 +272,10 @@ class GroupShares:
     def give(self, choice: Choice) -> Delivery:
         """Give the chosen group to the chosen consumer."""
         consumer = choice.consumer
-        tokens = self._waiting.pop(choice.number).tokens
+        task, tokens, _ = self._waiting.pop(choice.number)
         self._cursor += 1
-        delivery = Delivery(self._cursor, choice.number, tokens)
+        delivery = Delivery(self._cursor, choice.number, task, tokens)
+        self.records.append(GroupGiven(consumer.name, self._cursor, task, tokens))
         consumer.held[delivery.cursor] = delivery
         consumer.last = delivery.cursor
         consumer.level += tokens
@@ -247,9 +291,11 @@ class GroupShares:
         consumer = self.current(name, incarnation)
         if cursor > consumer.last:
             raise field_invalid(
-                "cursor", f"{cursor} was not sent to {name} (the last is {consumer.last})"
+                "cursor", f"{cursor} was not sent to {name} (the last cursor is {consumer.last})"
             )
         done = [at for at in consumer.held if at <= cursor]
+        if done:
+            self.records.append(GroupsAcknowledged(name, cursor))
         return [consumer.held.pop(at).number for at in done]
 
     def due(self, now: float) -> float | None:
@@ -257,7 +303,7 @@ class GroupShares:
         members = self._members.values()
         times = [one.left_at + self._lease_s for one in members if one.held and not one.connected]
         if self.consumers and not self._started:
-            times.append(self._first_at + self._start_s)
+            times.append(self._start_by)
         return min((at for at in times if at > now), default=None)
 
     # -- inside -------------------------------------------------------------------------------
@@ -273,6 +319,9 @@ class GroupShares:
         lowest = min((one.level for one in self._connected()), default=0)
         consumer.level = max(consumer.level, lowest)
         self._members[claim.name] = consumer
+        self.records.append(
+            ConsumerJoined(claim.name, claim.incarnation, self.consumers, consumer.level)
+        )
         dead = [name for name, one in self._members.items() if one.dead]
         for name in dead[: max(0, len(dead) - _MOST_DEAD)]:
             del self._members[name]
@@ -285,29 +334,33 @@ class GroupShares:
             if connected:
                 raise field_invalid(
                     "consumers",
-                    f"is {claim.consumers}, but {connected[0].name} shares the groups as one of "
-                    f"{self.consumers}. End all consumers before the number changes",
+                    f"is {claim.consumers}, but {connected[0].name} is connected as one of "
+                    f"{self.consumers} consumers. End all consumers before you change the number",
                 )
             for one in self._members.values():
                 self._bury(one)
                 one.level = 0
             self.consumers = claim.consumers
-            self._started = False
-            self._first_at = now
+            self._started = self._returning = False
+            self._start_by = now + self._start_s
         others = [one.name for one in self._members.values() if not one.dead]
         if claim.name not in others and len(others) >= self.consumers:
             raise field_invalid(
                 "consumer",
-                f"{claim.name} is one too many: {self.consumers} consumers share the groups "
-                f"({', '.join(sorted(others)[:8])})",
+                f"{claim.name} is one consumer too many: {self.consumers} consumers already share "
+                f"the groups ({', '.join(sorted(others)[:8])})",
             )
 
     def _bury(self, consumer: Consumer) -> int:
         """Take a consumer for dead. Returns how many groups it gave back."""
+        if not consumer.dead:
+            self.records.append(ConsumerDied(consumer.name))
         given_back = list(consumer.held.values())
         for delivery in given_back:
             # It has waited longest: it is given next.
-            self._waiting[delivery.number] = WaitingGroup(delivery.tokens, -self._most)
+            self._waiting[delivery.number] = WaitingGroup(
+                delivery.task, delivery.tokens, -self._most
+            )
             consumer.level -= delivery.tokens
         consumer.held.clear()
         consumer.connected = False
@@ -318,10 +371,13 @@ class GroupShares:
     def _begins(self, now: float) -> bool:
         """Whether all consumers are here, or those that are have waited long enough."""
         if not self._started and self.consumers:
-            self._started = (
-                len(self._connected()) >= self.consumers or now >= self._first_at + self._start_s
-            )
+            self._started = self._all_here() or now >= self._start_by
         return self._started
+
+    def _all_here(self) -> bool:
+        if self._returning:
+            return all(one.connected or one.dead for one in self._members.values())
+        return len(self._connected()) >= self.consumers
 
     def _connected(self) -> list[Consumer]:
         return [one for one in self._members.values() if one.connected]
@@ -346,16 +402,16 @@ def group_tokens(rollouts: Sequence[pb.Rollout]) -> int:
 def replaced(name: str, cause: str) -> MeshError:
     """CONSUMER_REPLACED, with the cause and what to do."""
     what = {
-        "lease": f"{name} had no stream for longer than the collector's lease, so its groups went "
-        "to other consumers. Drop the groups that it has not acknowledged",
-        "name": f"another process has taken the place of {name}, and its groups. Drop the groups "
-        "that it has not acknowledged, and give each process a name of its own",
-        "restart": f"this collector does not know {name}, as after a restart. Groups that were "
-        "sent before are sent to nobody else",
+        "lease": f"{name} had no stream for longer than the collector's lease, so its groups were "
+        "sent to other consumers. Drop the unacknowledged groups",
+        "name": f"another process replaced {name} and got its groups. Drop the unacknowledged "
+        "groups, and give each process its own name",
+        "restart": f"this collector does not know {name}, probably because the collector was "
+        "restarted. Groups that were sent before are not sent again",
     }[cause]
     return MeshError(
         errors_pb2.ERROR_REASON_CONSUMER_REPLACED,
-        f"{what}. Then start anew, without a cursor",
+        f"{what}. Then open a new stream without a cursor",
         metadata={"consumer": name, "cause": cause},
     )
 
@@ -368,12 +424,15 @@ def _check(claim: ConsumerClaim, most: int) -> None:
         raise field_missing("consumers", _METHOD)
     for name, text in (("consumer", claim.name), ("incarnation", claim.incarnation)):
         if len(text) > _LONGEST_NAME:
-            raise field_invalid(name, f"has {len(text)} characters, the limit is {_LONGEST_NAME}")
+            raise field_invalid(
+                name, f"has {len(text)} characters, but the limit is {_LONGEST_NAME}"
+            )
     if claim.consumers > most:
         raise field_invalid(
             "consumers",
             f"is {claim.consumers}, but the collector keeps at most {most} finished groups, fewer "
-            f"than one for each. Start it with --stream-groups {claim.consumers} or more",
+            "than one for each consumer. Start the collector with "
+            f"--stream-groups {claim.consumers} or more",
         )
     if claim.after_cursor and not claim.continues:
         raise field_invalid(

@@ -12,18 +12,19 @@ from typing import Final, Literal
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.groups import metrics
+from gymmesh_client.groups.group_log import GroupLog
+from gymmesh_client.groups.share_records import GroupsDone, ShareRecord
 from gymmesh_client.groups.store import Group, GroupStore
 from gymmesh_runtime.errors import MeshError, field_invalid
 
 _LOG: Final = logging.getLogger("gymmesh.collect")
 _ANNOUNCE: Final = "Announce each version to the model service (SetWeightsVersion)"
 _COUNT_AS_STALE: Final = (
-    "max_staleness: groups whose model reports no weights version count as stale and are not "
-    f"handed out. {_ANNOUNCE}"
+    "max_staleness: groups whose model reports no weights version are treated as stale and not "
+    f"sent. {_ANNOUNCE}"
 )
 _NOT_APPLIED: Final = (
-    "max_staleness: no weights version is known yet, so groups of any age are handed out. "
-    f"{_ANNOUNCE}"
+    f"max_staleness: no weights version is known yet, so groups of any age are sent. {_ANNOUNCE}"
 )
 
 # A reader that was sent everything may have left before it read it all: it comes back for the rest.
@@ -39,10 +40,14 @@ class GroupStream:
     Args:
         store: what keeps them.
         on_room: called when there may be room for new groups.
+        log: where it is noted which groups trainers have; None: nowhere.
     """
 
-    def __init__(self, store: GroupStore, on_room: Callable[[], None]) -> None:
+    def __init__(
+        self, store: GroupStore, on_room: Callable[[], None], log: GroupLog | None = None
+    ) -> None:
         self.store = store
+        self._log = log
         #: Who reads the groups, once the first stream has begun.
         self.readers: ReaderKind | None = None
         #: Called by `wake`, too.
@@ -59,13 +64,28 @@ class GroupStream:
             metrics.GROUPS.labels("finished").inc()
             self.wake()
 
+    def drop(self, task_id: str) -> None:
+        """Hand the group of this task out no more."""
+        self.store.drop(task_id)
+        self.note([GroupsDone([task_id])])
+
+    def note(self, records: Iterable[ShareRecord]) -> None:
+        """Note what happened; it is on disk once `saved` returns."""
+        if self._log is not None:
+            self._log.note(records)
+
+    async def saved(self) -> None:
+        """Return once what happened is on disk, so that readers may be told. Raises OutputError."""
+        if self._log is not None:
+            await self._log.saved()
+
     def refuse_others(self, readers: ReaderKind) -> None:
         """Raises RUN_STATE where the groups are read by the other kind of readers."""
         if self.readers not in (None, readers):
             raise MeshError(
                 errors_pb2.ERROR_REASON_RUN_STATE,
                 f"the groups of this run are read by {self.readers}, so {readers} can't read them: "
-                "each group goes to one reader. Give every reader a consumer name, or none",
+                "each group is sent to one reader. Give every reader a consumer name, or no reader",
             )
 
     def check_cursor(self, field: str, cursor: int) -> None:
@@ -73,7 +93,7 @@ class GroupStream:
         if cursor > self.store.finished:
             raise field_invalid(
                 field,
-                f"{cursor} was not issued by this session (the last is {self.store.finished}). "
+                f"{cursor} is not a cursor of this session (the last is {self.store.finished}). "
                 "Start at 0 after a restart of the collector",
             )
 
@@ -102,6 +122,7 @@ class GroupStream:
                 continue
             cursor = group.cursor
             if not self.too_old(group, max_staleness):
+                await self.saved()  # what this reader acknowledged by asking
                 yield group
 
     def too_old(self, group: Group, max_staleness: int | None) -> bool:
@@ -112,6 +133,7 @@ class GroupStream:
         if not store.is_stale(group, max_staleness):
             return False
         store.discard_stale(group)
+        self.note([GroupsDone([group.task.task_id])])
         metrics.GROUPS.labels("stale").inc()
         self._on_room()
         return True
@@ -119,7 +141,8 @@ class GroupStream:
     def acknowledge(self, cursor: int) -> None:
         """Let go of all groups up to a cursor: the trainer has them."""
         before = self.store.unacknowledged
-        self.store.acknowledge(cursor)
+        if tasks := self.store.acknowledge(cursor):
+            self.note([GroupsDone(tasks)])
         self._acknowledged(before)
 
     def release(self, numbers: Iterable[int]) -> None:

@@ -59,11 +59,11 @@ class Attempt:
         attempt: its number.
         outcome: `completed` or `failed`.
         current: whether this is the rollout's outcome.
-        boundary: the boundary that a failed one failed at, a `gymmesh.rollout.v1.Boundary`.
-        superseded: why it is no longer current; empty if it is current, or if it failed and was
-            retried within the run.
-        time_unix_nano: when it was written.
-        row: its line of JSON; None if it failed and was retried, or if it is `damaged`.
+        boundary: the boundary of a failed attempt, a `gymmesh.rollout.v1.Boundary`.
+        superseded: why the outcome is not current; empty if it is current, or if the attempt failed
+            and was retried within the run.
+        time_unix_nano: when the outcome was written.
+        row: its line of JSON; None if the attempt failed and was retried, or if it is `damaged`.
         damaged: whether its row was changed after it was written.
     """
 
@@ -153,8 +153,9 @@ def open_index(files: OutputFiles) -> Index:
         fd = os.open(files.journal, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         raise UserError(
-            f"{files.journal} is missing: {files.rows} is not the output of a run, or of a run "
-            "from before journals existed. For such a run, --resume creates the journal"
+            f"{files.journal} is missing. Either {files.rows} is not the output of a run, or an "
+            "early version of gymmesh without journals wrote it. In the second case, --resume "
+            "creates the journal"
         ) from None
     try:
         older = False

@@ -1,7 +1,7 @@
-"""Reading a run: its rows one after another, or one of a million by its id.
+"""Reads a run: its rows one after another, or one row of a million by its id.
 
-Built on the index (`index`), which says where each row is; used by `open_run`'s callers: `merge`,
-`gym-cli data show`, exports and people's own scripts.
+Built on the index (`index`), which has the place of each row. Used by `merge`, `gym-cli data show`,
+exports and your own scripts, through `open_run`.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class RunReader:
         yield from map(loads, self.lines())
 
     def lines(self) -> Iterator[bytes]:
-        """As `rows`, each as it stands in its file, without its newline."""
+        """As `rows`, but each row as the line in its file, without the newline."""
         return (row.line for row in self.stored())
 
     def failures(self) -> Iterator[dict[str, Any]]:
@@ -68,8 +68,8 @@ class RunReader:
         return (loads(row.line) for row in self.stored(failed=True))
 
     def stored(self, *, failed: bool = False) -> Iterator[StoredRow]:
-        """The rows of completed rollouts, unchanged, with their places in the files; `failed`:
-        those of failed rollouts.
+        """The unchanged rows of completed rollouts, with their places in the files. `failed`: the
+        rows of failed rollouts instead.
 
         Raises UserError if a row was changed after it was written. So do `rows`, `lines`,
         `failures`, and the methods that look up a rollout's row.
@@ -81,28 +81,29 @@ class RunReader:
         return rollout_id(self.run_id, task_id, repeat_index)
 
     def get(self, task_id: str, repeat_index: int = 0) -> dict[str, Any] | None:
-        """The row of a task's repeat, completed or failed; None when it has no outcome."""
+        """The row of a task's repeat, completed or failed; None if it has no outcome."""
         return self.get_rollout(self.rollout_id(task_id, repeat_index))
 
     def get_rollout(self, rollout: str) -> dict[str, Any] | None:
-        """The row of a rollout, completed or failed; None when it has no outcome."""
+        """The row of a rollout, completed or failed; None if it has no outcome."""
         line = self.line(rollout)
         return None if line is None else loads(line)
 
     def line(self, rollout: str) -> bytes | None:
-        """The row of a rollout as it stands in its file, without its newline."""
+        """The row of a rollout as the line in its file, without the newline."""
         found = self.outcome(rollout)
         return None if found is None else found.row
 
     def outcome(self, rollout: str) -> Attempt | None:
-        """A rollout's current outcome, with its row; None when it has none."""
+        """A rollout's current outcome, with its row; None if it has none."""
         return self._current(rollout_key(rollout))
 
     def tasks(self) -> Iterator[str]:
-        """The ids of the tasks whose first repeat has an outcome, in the order in which these were
-        begun: that of the input, unless the run had another one (`gymmesh_client.collector.order`).
+        """The ids of the tasks whose first repeat has an outcome, in the order in which these
+        repeats started. This is the order of the input, unless the run had another order
+        (`gymmesh_client.collector.order`).
 
-        Memory does not grow with the run. Raises UserError where the journal is damaged.
+        Memory does not grow with the run. Raises UserError if the journal is damaged.
         """
         for key in first_reserved(self.files):
             found = self._current(key)
@@ -118,8 +119,8 @@ class RunReader:
         return [name for name in names if self._index.find(rollout_key(name))]
 
     def attempts(self, rollout: str) -> list[Attempt]:
-        """All ended attempts of a rollout with their outcomes, oldest first. One whose
-        row was changed says so, and has none.
+        """All ended attempts of a rollout with their outcomes, oldest first. An attempt whose row
+        was changed is `damaged` and has no row.
         """
         key = rollout_key(rollout)
         found = self._attempts(key)
@@ -192,10 +193,10 @@ def open_run(path: str | Path) -> RunReader:
     """Open a run's output for reading; the run may still be active.
 
     Args:
-        path: what was given to `--output`.
+        path: the run's `--output`.
 
     Raises:
-        UserError: there is no journal beside it, or it is damaged.
+        UserError: there is no journal beside the output, or it is damaged.
     """
     files = OutputFiles(Path(path))
     try:

@@ -8,5 +8,5 @@ from gymmesh_runtime.metrics import histogram
 
 JOURNAL_COMMIT_SECONDS: Final = histogram(
     "gymmesh_journal_commit_seconds",
-    "Time to put a group of outcomes on disk, fsync included, in seconds.",
+    "Time to write a batch of outcomes to disk, fsync included, in seconds.",
 )

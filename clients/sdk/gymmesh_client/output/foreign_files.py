@@ -21,6 +21,7 @@ from gymmesh_responses import CodecError, loads
 _TRACE_BLOCK: Final = struct.pack("<I", 0x184D2A51)
 _SUMMARY: Final = b'{\n  "run_id": "'
 _SKIPPED: Final = b'{"line": '
+_GROUPS: Final = b'{"record":"groups",'
 _LOG: Final = b"# gym-cli: "
 _EXAMPLES: Final = b'{"task_id":"'
 _TASK_LINES: Final = b"\x89gymmesh tasks\n\x01\n"
@@ -41,12 +42,15 @@ def set_aside_unreadable(files: OutputFiles) -> list[str]:
     to NAME.damaged, or NAME.damaged.2 and so on where there is one. Returns what the user should
     know, a sentence each. Raises OSError.
 
-    The journal and the rows are not looked at: the journal says what these are.
+    The journal and the rows are not looked at: the journal says what these are. Nor are the notes
+    of groups, which nothing else can tell.
     """
     notices = []
     tests = _tests(files)
     has_rows = partial(_has_rows, known=True)
     for path in files.beside():
+        if path == files.groups:
+            continue
         if path.is_file() and path.stat().st_size and not tests.get(path, has_rows)(path):
             aside = _free_name(path)
             path.replace(aside)
@@ -65,6 +69,7 @@ def _tests(files: OutputFiles) -> dict[Path, Callable[[Path], bool]]:
     """By file, what says whether it is a run's; others have rows."""
     begins = {
         files.journal: HEADER,
+        files.groups: _GROUPS,
         files.trace: _TRACE_BLOCK,
         files.log: _LOG,
         files.task_lines: _TASK_LINES,

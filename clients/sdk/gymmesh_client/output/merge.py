@@ -188,8 +188,8 @@ def whole_run(parts: Sequence[Part], accept: Collection[str] = ()) -> list[Part]
         named = ", ".join(missing[:_NAMED]) + (" …" if len(missing) > _NAMED else "")
         what = "shard" if len(missing) == 1 else f"{len(missing)} shards"
         raise UserError(
-            f"run {first.run_id} is incomplete: the output of {what} {named} is missing. Collect "
-            "it if necessary, and name it, too"
+            f"run {first.run_id} is incomplete: the output of {what} {named} is missing. Pass "
+            "it, too; collect it first if necessary"
         )
     return [found[index] for index in range(first.shard.of)]
 

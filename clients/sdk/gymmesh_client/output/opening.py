@@ -51,11 +51,11 @@ def check(files: OutputFiles, identity: RunIdentity, options: OpenOptions) -> li
     Returns notes for the user about a resumed run, as `RunIdentity.check`.
 
     Raises:
-        UserError: the output's folder cannot be made; a file of the output is also an input;
-            another collector is at work; the output is not empty and neither `overwrite` nor
-            `resume` is given; it is to be replaced and is no run's; or it is to be resumed and is
-            not there, is another run or shard, or one of other tasks or another configuration,
-            which `accept` does not name.
+        UserError: the output's folder cannot be created; a file of the output is also an input;
+            another collector is writing the output; or the output is not empty and neither
+            `overwrite` nor `resume` is given. With `overwrite`: the existing file is not a run's.
+            With `resume`: there is no run, it is another run or shard, or it has other tasks or
+            another configuration, and `accept` does not name that difference.
     """
     refuse_no_folder(files.rows.parent)
     refuse_inputs(files.everything(), options.inputs)
@@ -72,7 +72,10 @@ def check(files: OutputFiles, identity: RunIdentity, options: OpenOptions) -> li
             )
         session = latest_session(files)
         if session is None:
-            raise UserError(f"{files.journal} is missing, so {files.rows} can't be resumed")
+            raise UserError(
+                f"{files.journal} is missing, so {files.rows} can't be resumed. Restore the "
+                "journal from a copy, or choose another --output"
+            )
         check_same_run(files, session, options.run_id, options.shard)
         notices = identity.check(RunIdentity.of_session(session), files, options.accept)
         check_same_layout(files, session)

@@ -20,20 +20,21 @@ class OpenOptions:
     Attributes:
         overwrite: replace an existing run.
         resume: resume the existing run and keep its outcomes.
-        accept: what may have changed since, keys of `gymmesh_client.run_file.identity.CHANGES`.
+        accept: what may have changed since the run started, keys of
+            `gymmesh_client.run_file.identity.CHANGES`.
         retry: outcomes to discard when the run is resumed, so that those rollouts run again.
         retry_of: the requested tasks, with their number of repeats. Outcomes of other rollouts
             would not be replaced, so they are kept. None: any outcome may be discarded.
         repeats: rollouts per task.
         skipped: why rows of the task file were skipped; kept beside the run.
-        inputs: the files that the run reads, by what they are to the user, such as `--input`.
+        inputs: the files that the run reads, by the user's name for each, such as `--input`.
         run_id: the run's id (see `is_run_id`); empty: generated, or the id of the resumed run.
-        shard: which part of the run it is; None: all of it.
-        tasks: of a shard: how many tasks all shards have together.
-        asked: the run's arguments, kept to resume it, without secrets; empty: what an earlier
-            session kept.
+        shard: which part of the run it is; None: the whole run.
+        tasks: for a shard: the number of tasks of all shards together.
+        asked: the run's arguments without secrets, kept to resume it; empty: those of an earlier
+            session stay.
         trace: whether to keep every event.
-        delay_s: the most seconds that an outcome waits for others to share its commit.
+        delay_s: the maximum seconds that an outcome waits for others to share its commit.
     """
 
     overwrite: bool = False

@@ -28,14 +28,14 @@ class Retried(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RetryChoice:
-    """Finished rollouts to run again: all that match any of the attributes.
+    """Finished rollouts to run again: all that match at least one attribute.
 
     Attributes:
-        failed: all that failed.
-        boundaries: those that failed at one of these, `gymmesh.rollout.v1.Boundary` values.
-        tasks: all of these tasks, completed or failed.
-        damaged: those whose rows were changed after they were written.
-        rollouts: the rollouts of these ids.
+        failed: all rollouts that failed.
+        boundaries: rollouts that failed at one of these `gymmesh.rollout.v1.Boundary` values.
+        tasks: all rollouts of these tasks, completed or failed.
+        damaged: rollouts whose rows were changed after they were written.
+        rollouts: the rollouts with these ids.
     """
 
     failed: bool = False
@@ -46,7 +46,7 @@ class RetryChoice:
 
     @staticmethod
     def parse(words: Iterable[str]) -> RetryChoice:
-        """The choice that words make; UserError where one means nothing."""
+        """The choice that these words describe. Raises UserError for an unknown word."""
         failed, damaged, boundaries, tasks = False, False, set(), set()
         for word in words:
             name, equals, value = word.partition("=")
@@ -70,8 +70,8 @@ class RetryChoice:
         return bool(self.failed or self.boundaries or self.tasks or self.damaged or self.rollouts)
 
     def give_up(self, journal: Journal, tasks: Collection[str] | None, repeats: int) -> Retried:
-        """Supersede the outcomes that are chosen, of the rollouts that are asked for: so many
-        repeats of each of these tasks; None: all.
+        """Supersede the chosen outcomes, limited to requested rollouts: this many repeats of each
+        of these tasks; None: all.
         """
         if not self:
             return Retried()

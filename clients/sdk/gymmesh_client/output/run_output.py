@@ -41,22 +41,23 @@ _BLOCK: Final = 256
 
 
 class RunOutput:
-    """Where a run's outcomes go; used by one collector, from one event loop. Get one from `open`.
+    """Where a run's outcomes are written; used by one collector, from one event loop. Get one from
+    `open`.
 
-    Methods that write return once the data is on disk, and continue when their caller is cancelled.
-    They raise OutputError when the disk can't be written.
+    Methods that write return once the data is on disk. If their caller is cancelled, the write
+    continues. They raise OutputError when the disk can't be written.
 
     Attributes:
-        run_id: the run's id; the same when it is resumed.
-        files: where its files are.
-        shard: which part of the run this is; None: all of it.
+        run_id: the run's id; it stays the same when the run is resumed.
+        files: the run's files.
+        shard: which part of the run this is; None: the whole run.
         retried: outcomes superseded by a requested retry.
-        notices: what the user should know of a run that is resumed, a sentence each.
-        not_retried: outcomes that the retry names and that stay, since their rollouts are not
-            asked for.
+        notices: notes for the user about a resumed run, one sentence each.
+        not_retried: outcomes that the retry names but that stay, because their rollouts were not
+            requested.
         traced: whether every event is kept.
         on_row: called with each row once it is on disk, and whether its rollout completed.
-        closed: whether all is written.
+        closed: whether all data is written.
     """
 
     def __init__(self, opened: Opened, options: OpenOptions) -> None:
@@ -93,8 +94,8 @@ class RunOutput:
             on_failure: called with each failed row that is kept.
 
         Raises:
-            UserError: as `check`; or what is to be kept is damaged.
-            OutputError: the disk takes nothing.
+            UserError: as `check`; or a file to be kept is damaged.
+            OutputError: the disk can't be written.
         """
         options = options or OpenOptions()
         opened = opened_output(files, identity, options, on_row, on_failure)
@@ -137,8 +138,8 @@ class RunOutput:
     ) -> Iterator[tuple[J, int]]:
         """Number the first attempt of each job, so that no number is ever used twice.
 
-        The numbers are on disk before the jobs are handed out. They are reserved in blocks, a
-        block ahead, so that usually nobody waits for the disk.
+        The numbers are on disk before the jobs are yielded. They are reserved in blocks, one block
+        ahead, so that the caller rarely waits for the disk.
         """
         block = self._block(jobs, rollout_of)
         while block is not None:
@@ -150,8 +151,8 @@ class RunOutput:
                 yield job, attempt
 
     async def completed(self, rollout: str, attempt: int, row: bytes) -> None:
-        """Write a completed rollout's row, a line of JSON. Raises ValueError where the rollout has
-        an outcome already.
+        """Write a completed rollout's row, a line of JSON. Raises ValueError if the rollout already
+        has an outcome.
         """
         await self._writer.append(NewOutcome(rollout_key(rollout), attempt, COMPLETED, 0, row))
         self.on_row(row, True)
@@ -163,7 +164,7 @@ class RunOutput:
         self.on_row(row, False)
 
     async def reserve(self, rollout: str, attempt: int) -> None:
-        """Use up the number of a further attempt; returns when it may be sent."""
+        """Reserve the number of a further attempt; returns when the attempt may be sent."""
         await self._writer.append(Reserved(((rollout_key(rollout), attempt),)))
 
     async def tried(self, rollout: str, attempt: int, boundary: int) -> None:

@@ -3,6 +3,7 @@
 fold           builds a rollout from events, by the stream law
 rollout_parts  the messages of the events, as a fold collects them
 conversation   the input and answer of a model call, found by following parents
+from_row       a rollout as its row keeps it
 tokens         a call's tokens, joined from its events
 free_tokens    which sampled tokens a trainer learns from
 reading        the sums over calls that a row needs, computed in one pass
@@ -26,6 +27,7 @@ from gymmesh_client.rollout.free_tokens import (
     free_stretches,
     is_learned,
 )
+from gymmesh_client.rollout.from_row import completed_of_row, failed_of_row
 from gymmesh_client.rollout.reading import RolloutReading, read
 from gymmesh_client.rollout.rollout_parts import RolloutParts
 from gymmesh_client.rollout.sums import as_int64, as_uint32, as_uint64
@@ -44,9 +46,11 @@ __all__ = [
     "as_uint32",
     "as_uint64",
     "call_tokens",
+    "completed_of_row",
     "constrained_stretches",
     "continuation",
     "conversation",
+    "failed_of_row",
     "final_call",
     "fold",
     "free_stretches",

@@ -36,13 +36,13 @@ class CallPart(NamedTuple):
 
 
 def conversation(rollout: pb.Rollout, call_id: str) -> list[Item]:
-    """The conversation up to and including a model call, its tools' answers and its turns.
+    """The conversation up to and including a model call, with its tools' answers and its turns.
 
-    The items are those of the rollout, not copies, but for items with images: these are copies that
-    hold the images, which the rollout's items name.
+    The items are those of the rollout, not copies. Items with images are copies that contain the
+    images, which the rollout's items only name.
 
     Raises:
-        ValueError: no such call, or parents that form a cycle.
+        ValueError: there is no such call, or the parents form a cycle.
     """
     items, whole = _items_of(rollout, call_id)
     return _held(rollout, [*rollout.started.items, *items] if whole else items)
@@ -54,8 +54,8 @@ def continuation(rollout: pb.Rollout, call_id: str) -> list[Item]:
 
 
 def final_call(rollout: pb.Rollout) -> pb.ModelCallCompleted | None:
-    """The end of the final transcript: the root agent's last model call, or the last call at all
-    when the root agent made none. The agent has the same one judged.
+    """The end of the final transcript: the root agent's last model call. If the root agent made no
+    call, the last call of all. The agent has the same call judged.
     """
     for call in reversed(rollout.model_calls):
         if not call.actor:
@@ -66,7 +66,7 @@ def final_call(rollout: pb.Rollout) -> pb.ModelCallCompleted | None:
 def transcript(rollout: pb.Rollout) -> list[Item]:
     """The final transcript: the conversation of the final call.
 
-    Without a model call: the items that the rollout started with.
+    For a rollout without a model call: the items that the rollout started with.
     """
     last = final_call(rollout)
     if last is not None:

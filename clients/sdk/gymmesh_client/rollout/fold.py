@@ -70,7 +70,7 @@ class Fold(RolloutParts):
 
     @property
     def rollout(self) -> pb.Rollout:
-        """The rollout so far, for reports on one that broke off."""
+        """The rollout so far, for reports about a rollout that broke off."""
         return self.message()
 
     @property
@@ -79,10 +79,10 @@ class Fold(RolloutParts):
         return self._sequence > 0
 
     def add(self, event: pb.RolloutEvent) -> None:
-        """Take the next event.
+        """Add the next event.
 
         Raises:
-            StreamViolation: the event breaks a rule; nothing of it is used.
+            StreamViolation: the event breaks a rule; no part of it is used.
         """
         kind = event.WhichOneof("event")
         due = self._sequence + 1
@@ -114,7 +114,7 @@ class Fold(RolloutParts):
         self._sequence = due
 
     def finish(self) -> pb.Rollout:
-        """The whole rollout, once the stream has ended.
+        """The complete rollout, once the stream has ended.
 
         Raises:
             StreamViolation: there was no terminal event (`truncated`).

@@ -51,8 +51,8 @@ def work_elsewhere(calls: Sequence[_ActorsCall], asked: Mapping[str, bytes]) -> 
         if _offers_tools(asked[call.call_id]):
             return (
                 f"its main conversation is one call without tools, but actor {call.actor} made "
-                "calls with tools. If that one call only makes a title or the like, list it in "
-                "the agent's option side_calls. Otherwise it is the one that is scored, shown and "
+                "calls with tools. If that one call only makes a title, for example, list it in "
+                "the agent's option side_calls. Otherwise that one call is scored, shown and "
                 "exported"
             )
     return ""

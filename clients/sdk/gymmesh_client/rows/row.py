@@ -53,7 +53,7 @@ _NO_VERDICT: Final = pb.Verified(
 
 @dataclass(frozen=True, slots=True)
 class FailedAttempt:
-    """A failed rollout: the failure, and what was known of the rollout before it.
+    """A failed rollout: the failure, and the part of the rollout before it.
 
     Attributes:
         size: bytes of its events; 0: not counted.
@@ -69,7 +69,7 @@ def completed_row(task: pb.Task, rollout: pb.Rollout) -> dict[str, JsonValue]:
 
     Raises:
         ValueError: the rollout is not completed, its calls do not form a conversation, or it has
-            what JSON cannot hold.
+            values that JSON cannot represent.
     """
     row: dict[str, JsonValue] = loads(completed_line(task, RolloutParts.of(rollout))[0])
     return row

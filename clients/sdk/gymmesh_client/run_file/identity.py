@@ -53,9 +53,10 @@ class RunIdentity:
         tasks: SHA-256 (hex) of the task file.
         config: SHA-256 (hex) of the configuration, without credentials and endpoints.
         version: the version of gymmesh; empty if unknown.
-        environments: the versions of the tasks' environments. Unknown versions are missing: those
-            of environments that did not answer or are behind a remote agent.
-        made_of: the data behind the digests; None if not available. Not part of the identity.
+        environments: the versions of the tasks' environments. Unknown versions are missing:
+            environments that did not answer, or that a remote agent uses.
+        made_of: the data from which the digests were computed; None if not available. Not part of
+            the identity.
     """
 
     tasks: str
@@ -66,7 +67,7 @@ class RunIdentity:
 
     @staticmethod
     def of(tasks: Path, config: Mapping[str, Any]) -> RunIdentity:
-        """The identity of a task file and a configuration in JSON values, secrets left out.
+        """The identity of a task file and a configuration in JSON values, without secrets.
 
         Raises:
             UserError: the task file cannot be read.
@@ -82,7 +83,7 @@ class RunIdentity:
 
     @staticmethod
     def of_session(session: Mapping[str, Any]) -> RunIdentity:
-        """The identity that a journal's session says; what it does not say is empty."""
+        """The identity that a journal's session recorded; values that it lacks are empty."""
         said = session.get("identity") or {}
         tasks, config, version = (str(said.get(name, "")) for name in _TEXTS)
         return RunIdentity(tasks, config, version, versions_of_json(said.get("environments")))
@@ -98,7 +99,9 @@ class RunIdentity:
         return texts | ({"environments": known} if known else {})
 
     def changes(self, was: RunIdentity) -> list[str]:
-        """The keys of CHANGES in which two identities differ; what is not known differs not."""
+        """The keys of CHANGES in which two identities differ. Unknown values are not treated as
+        different.
+        """
         changed = [
             name
             for name in _TEXTS
@@ -114,11 +117,11 @@ class RunIdentity:
     ) -> list[str]:
         """Refuse to resume a run with other inputs, unless each change is accepted.
 
-        Returns what the user should know of the run that is resumed: each change that was accepted,
-        and environments whose source files changed under the same version.
+        Returns notes for the user about the resumed run: each accepted change, and environments
+        whose source files changed under the same version.
 
         Raises:
-            UserError: something changed that is not accepted.
+            UserError: an input changed, and the change is not accepted.
         """
         changes = self.changes(was)
         changed = [name for name in changes if name not in accepted]

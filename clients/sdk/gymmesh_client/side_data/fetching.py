@@ -44,11 +44,12 @@ async def fetch_side_data(
     *,
     timeout_s: float = 300.0,
 ) -> Path:
-    """Copies the numbers of a reference into a folder; the file. One of the right size is kept.
+    """Copy the numbers of a reference into a folder; returns the file. An existing file of the
+    right size is kept.
 
-    peers: the instances of the model service, asked in turn until one has it. timeout_s: seconds
-    that each may take. Raises MeshError of the last instance where none has it, and
-    SideDataUnreadable for numbers that differ from their digest.
+    peers: the instances of the model service, asked in turn until one has the numbers. timeout_s:
+        time limit for each instance, in seconds. Raises MeshError of the last instance if no
+        instance has the numbers, and SideDataUnreadable if they differ from their digest.
     """
     target = folder / side_data_place(side.digest)
     if await asyncio.to_thread(_is_whole, target, side):
@@ -64,7 +65,7 @@ async def fetch_side_data(
             missing = error
         else:
             return target
-    raise missing or SideDataUnreadable("there is no instance of the model service to ask")
+    raise missing or SideDataUnreadable("no instance of the model service is known")
 
 
 def _is_whole(target: Path, side: tokens_pb2.SideData) -> bool:
@@ -92,8 +93,8 @@ async def _copied(
                     await asyncio.to_thread(file.write, frame.data)
         if left or digest.digest() != side.digest:
             raise SideDataUnreadable(
-                f"the model service sent other numbers than the digest {side.digest.hex()} of side "
-                f"data '{side.name}'"
+                f"side data '{side.name}' from the model service does not match its digest "
+                f"{side.digest.hex()}"
             )
         await asyncio.to_thread(os.replace, name, target)
     except TimeoutError:

@@ -13,14 +13,14 @@ from gymmesh_responses import side_data_bytes, side_data_place
 
 
 class SideDataUnreadable(UserError):
-    """The numbers of side data are not where they should be, or are not those."""
+    """The numbers of side data are missing, or differ from their digest."""
 
 
 def read_side_data(side: tokens_pb2.SideData, folders: Iterable[Path] = ()) -> bytes:
     """The numbers, row after row. Blocks: it reads a file.
 
-    folders: folders of side data to look in, after the place that the reference names: copies, or
-    where the folder of the model service is mounted here. Raises SideDataUnreadable.
+    folders: folders of side data to look in, after the place that the reference names: copies of
+        the model service's folder, or mounts of it. Raises SideDataUnreadable.
     """
     if side.data:
         return _checked(side, side.data, "the message")
@@ -36,8 +36,8 @@ def read_side_data(side: tokens_pb2.SideData, folders: Iterable[Path] = ()) -> b
             problem = error  # another copy may be good
     raise problem or SideDataUnreadable(
         f"side data '{side.name}' with the digest {side.digest.hex()} is neither at "
-        f"{side.location} nor in a folder that was named. The model service deletes the oldest "
-        "beyond side_data.max_bytes. Where it is on another machine, fetch the data first"
+        f"{side.location} nor in the given folders. The model service deletes the oldest files "
+        "beyond side_data.max_bytes. If the file is on another machine, fetch it first"
     )
 
 
@@ -74,6 +74,6 @@ def _checked(side: tokens_pb2.SideData, data: bytes, where: str) -> bytes:
     if len(data) != _size(side) or hashlib.sha256(data).digest() != side.digest:
         raise SideDataUnreadable(
             f"side data '{side.name}' in {where} differs from its digest {side.digest.hex()}: it "
-            "is damaged. Delete the file and fetch the data again, or leave out the sample"
+            "is damaged. Delete the file and fetch the data again, or skip the sample"
         )
     return data

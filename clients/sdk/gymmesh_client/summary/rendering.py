@@ -82,7 +82,7 @@ def histogram(rewards: Mapping[float, int]) -> list[tuple[str, int]]:
 
 
 def bars(title: str, counts: Sequence[tuple[str, int]]) -> Iterator[str]:
-    """A picture of counts in lines of text; nothing where there are none."""
+    """A bar chart of counts as lines of text; no lines if there are no counts."""
     most = max((count for _, count in counts), default=0)
     if not most:
         return

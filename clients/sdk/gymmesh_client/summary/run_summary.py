@@ -19,19 +19,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """The figures of a run. Rates only count this session; all else includes kept rollouts.
+    """The figures of a run. Rates count only this session; all other figures include kept rollouts.
 
     Attributes:
         wall_s: seconds from the first rollout to the last.
         requested: requested rollouts; those neither completed nor failed did not finish.
-        pass_at: pass@k by k; pass_at_tasks: over how many tasks each is estimated.
-        tasks: of the run; 0: not known.
+        pass_at: pass@k by k.
+        pass_at_tasks: for each k, the number of tasks from which pass@k is estimated.
+        tasks: the number of tasks of the run; 0: not known.
         run_id: the run's id.
-        why: why it ended before every rollout had an outcome; empty when it did not.
+        why: why it ended before every rollout had an outcome; empty if it did not.
         concurrency: the last requested limit of running rollouts.
-        groups: of groups handed to a trainer; None where none were.
+        groups: counts of the groups sent to a trainer; None: groups were not sent.
         skipped: rows of the task file that were skipped.
-        skipped_output: the file that says which and why.
+        skipped_output: the file with the skipped rows and the reasons.
     """
 
     requested: int

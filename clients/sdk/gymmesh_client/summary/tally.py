@@ -102,7 +102,7 @@ def mixed_versions(verdicts: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
 class Tally:
     """Counts of a run's outcomes so far.
 
-    Its size grows with the number of tasks, not of rollouts.
+    Its size grows with the number of tasks, not with the number of rollouts.
     """
 
     completed: int = 0
@@ -132,7 +132,7 @@ class Tally:
     verdicts: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def add_row(self, row: Mapping[str, Any], *, kept: bool = False) -> None:
-        """Count a completed rollout's row; `kept` when an earlier run wrote it."""
+        """Count a completed rollout's row. `kept`: an earlier run wrote the row."""
         self.add(counted(row), kept=kept)
 
     def add(self, one: Counted, *, kept: bool = False) -> None:
@@ -173,7 +173,7 @@ class Tally:
             self.explained.append(f"{one.task_id}: {reward:g}, {one.explanation}")
 
     def add_failure(self, row: Mapping[str, Any], *, kept: bool = False) -> None:
-        """Count a failed rollout's row; `kept` when an earlier run wrote it."""
+        """Count a failed rollout's row. `kept`: an earlier run wrote the row."""
         self.kept_failed += kept
         failure = row["failure"]
         status = failure["status"]
@@ -204,7 +204,7 @@ class Tally:
 
     @property
     def mean_reward(self) -> float | None:
-        """Over verified rollouts; None when there is none."""
+        """The mean over verified rollouts; None if there is none."""
         return mean_of(self.rewards.items())
 
 

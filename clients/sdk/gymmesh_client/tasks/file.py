@@ -16,9 +16,9 @@ from gymmesh_client.tasks.shards import WHOLE, Shard
 
 
 class TaskFile(Sequence[rollout_pb2.Task]):
-    """Tasks by index. Keeps the place of each row in memory, 8 bytes each, from the first use on.
+    """Tasks by index. From the first use on, keeps the place of each row in memory (8 bytes each).
 
-    Everything raises UserError if the file cannot be read, or a row is invalid.
+    Every method raises UserError if the file cannot be read, or a row is invalid.
 
     Args:
         limit: read only this many tasks from the beginning.

@@ -1,11 +1,11 @@
 """Task files: JSON lines, one task each, read one at a time.
 
-A row is NeMo Gym's: `responses_create_params` and any other keys, which go to the verifier as
-the task's payload. `prompt`, a text or a list of messages, may replace `responses_create_params`.
-Five optional keys are read by gymmesh and are not part of the payload:
-`task_id`, `environment`, `agent`, `seed` and `tags`. A `task_id` that is a whole number is an id
-as text, and stays in the payload as it was; an `environment` or `agent` that is an object or a list
-names nothing here and is the verifier's.
+A row has NeMo Gym's format: `responses_create_params` and any other keys, which are the task's
+payload for the verifier. `prompt`, a text or a list of messages, may replace
+`responses_create_params`. gymmesh reads five optional keys, which are not part of the payload:
+`task_id`, `environment`, `agent`, `seed` and `tags`. A `task_id` that is a whole number becomes an
+id as text, and also stays in the payload. An `environment` or `agent` that is an object or a list
+names nothing here and belongs to the verifier's payload.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ _COPY: Final = re.compile(r"t-[0-9a-f]{32}-\d+")
 
 @dataclass(frozen=True, slots=True)
 class TaskRow:
-    """A task, its line (from 1), whether its id depends on the rows before it, where in the file
-    its row begins, and the agent that its `agent_ref` names where another one runs it.
+    """A task, its line (from 1), whether its id depends on earlier rows, where in the file its row
+    begins, and the agent in the row's `agent_ref` if a different agent runs the task.
     """
 
     line: int
@@ -70,8 +70,8 @@ class TaskReader:
 
     Attributes:
         defaults: the environment and agent of rows that name none.
-        environments: the names that exist; None: not known here, so not checked.
-        agents: likewise.
+        environments: the names of existing environments; None: not known, so names are not checked.
+        agents: the names of existing agents; None: not known, so names are not checked.
         number_repeated_ids: append `-2`, `-3` … to a repeated id instead of reporting a mistake.
         refuse_other_agents: report a row whose `agent_ref` names a different agent than runs it.
     """
@@ -85,8 +85,8 @@ class TaskReader:
     def read(self, path: Path) -> Iterator[TaskRow | TaskProblem]:
         """Yield each row's task, or each of its problems.
 
-        Holds one row at a time and, of the rows before it, 16 bytes each (their ids' digests),
-        so memory does not grow with the rows' size. Blank lines are skipped.
+        Keeps one row in memory, and 16 bytes for each earlier row (the digest of its id), so memory
+        does not grow with the size of rows. Blank lines are skipped.
 
         Raises:
             UserError: the file cannot be read.
@@ -103,9 +103,10 @@ class TaskReader:
             raise unreadable(path, error) from None
 
     def row(self, line: int, raw: bytes, folder: Path | None = None) -> TaskRow | TaskProblem:
-        """One row by itself, or the first of its problems; it is not compared with others.
+        """One row, or the first of its problems; it is not compared with other rows.
 
-        folder: of its file, for images that it names by a path; None: they stay paths.
+        folder: the folder of the row's file, for images that the row names by a path; None: paths
+            stay.
         """
         return next(self._row(line, raw, {}, {}, 0, folder))
 

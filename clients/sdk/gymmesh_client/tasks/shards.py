@@ -19,11 +19,11 @@ _WRITTEN: Final = re.compile(r"(0|[1-9]\d{0,5})/([1-9]\d{0,5})", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One of the parts of a run.
+    """One part of a run.
 
     Attributes:
-        index: which one, from 0.
-        of: how many there are.
+        index: the part's number, from 0.
+        of: the number of parts.
     """
 
     index: int

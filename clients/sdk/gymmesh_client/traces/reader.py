@@ -30,9 +30,9 @@ class TraceReader:
         return sorted({piece.attempt for _, piece in self._find(rollout_key(rollout))})
 
     def events(self, rollout: str, attempt: int | None = None) -> list[pb.RolloutEvent]:
-        """An attempt's events, in order; of the last attempt unless another is named.
+        """An attempt's events, in order; by default those of the last attempt.
 
-        Empty where there are none. Raises UserError when they are damaged.
+        Empty if there are none. Raises UserError if they are damaged.
         """
         found = list(self._find(rollout_key(rollout)))
         if attempt is None:
@@ -86,10 +86,10 @@ def open_trace(path: str | Path) -> TraceReader:
     """Open the trace of a run; the run may still be active.
 
     Args:
-        path: what was given to `--output`.
+        path: the run's `--output`.
 
     Raises:
-        UserError: there is none.
+        UserError: the run has no trace.
     """
     trace = OutputFiles(Path(path)).trace
     try:

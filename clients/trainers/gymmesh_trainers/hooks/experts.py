@@ -41,7 +41,7 @@ def experts_of(rollout: Rollout, sample: TrainingSample) -> SampleSideData | Non
         begin, end = found.missing[0]
         raise UserError(
             f"rollout {rollout.id}: the tokens {begin} to {end - 1} of {len(sample)} have no "
-            "routed experts; a call of the rollout did not capture them"
+            "routed experts, because a model call did not capture them"
         )
     return found
 

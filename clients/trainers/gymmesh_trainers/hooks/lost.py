@@ -1,8 +1,9 @@
-"""Sampled tokens that a trainer has no room for.
+"""Sampled tokens that a trainer can't receive.
 
-A rollout has several samples where its history was rewritten, an agent branched, or several actors
-spoke. Samples are merged where their tokens allow it. What still doesn't fit is refused, or left
-out with a warning that says how many sampled tokens are lost: never silently.
+A rollout has several samples if its history was rewritten, an agent branched, or several actors
+called the model. Samples are merged if their tokens allow it. If sampled tokens still don't fit,
+the hook refuses the rollout, or warns with the number of lost tokens. Tokens are never lost
+silently.
 """
 
 from __future__ import annotations
@@ -21,19 +22,19 @@ _LOG: Final = logging.getLogger("gymmesh.trainers")
 
 
 class LostTokens:
-    """Chooses the samples that a trainer has room for.
+    """Chooses the samples that a trainer can receive.
 
     Args:
         lost: refuse a rollout that would lose sampled tokens, or warn.
-        trainer: its name, for messages.
-        several: the hook's option that makes room for all samples; empty: it is set already, or
-            there is none.
+        trainer: the trainer's name, for messages.
+        several: the hook's option with which the trainer receives all samples; empty: the option is
+            already set, or does not exist.
 
     Attributes:
         sampled: the tokens that the policy sampled so far, in all rollouts.
-        trained: of these, the tokens that were handed over.
+        trained: how many of these tokens were passed to the trainer.
 
-    Raises ValueError for a `lost` that there is not.
+    Raises ValueError for an invalid `lost`.
     """
 
     def __init__(self, lost: Lost, trainer: str, several: str = "") -> None:
@@ -97,7 +98,7 @@ class LostTokens:
                 accept = "accept the loss with lost='warn'"
                 advice = f"{remedy}, or {accept}" if remedy else accept
                 raise UserError(f"{sentence}. {advice[0].upper()}{advice[1:]}")
-            _LOG.warning("%s; they are not trained", sentence)
+            _LOG.warning("%s. These tokens are not trained", sentence)
         self.sampled += sampled
         self.trained += trained
 
@@ -140,10 +141,10 @@ def _why(rollout: Rollout, kept: Sequence[TrainingSample], several: str) -> tupl
         return _why_left(rollout, left, kept, several)
     if rollout.counts.trained < rollout.counts.sampled:
         return (
-            "their prompts can't be put together (allow_token_divergence)",
+            "prompts differ from the earlier tokens, which allow_token_divergence permits",
             "collect without allow_token_divergence",
         )
-    return "they exceed the longest completion", "raise the trainer's limit of a completion"
+    return "they exceed the trainer's completion limit", "raise the trainer's completion limit"
 
 
 def _why_left(
@@ -156,13 +157,13 @@ def _why_left(
     another, or both.
     """
     if not kept:
-        return "its verdict has no reward for them", ""
+        return "the verdict has no reward for these tokens", ""
     trained = {rollout.reward_of(one.actor) for one in kept}
     other = [one for one in left if rollout.reward_of(one.actor) not in trained]
     reasons, remedies = [], []
     if len(other) < len(left):
         samples = len(rollout.samples)
-        reasons.append(f"it has {samples} samples, of which {len(kept)} can be passed on")
+        reasons.append(f"the rollout has {samples} samples, but the trainer accepts {len(kept)}")
         # An actor that already has a sample has a history that was rewritten or branched.
         seen = [one.actor for one in (*kept, *left) if one not in other]
         if len(set(seen)) < len(seen):
@@ -171,6 +172,6 @@ def _why_left(
         remedies.append(f"set {several}" if several else other_trainer)
     if other:
         names = " and ".join(sorted({repr(one.actor) for one in other}))
-        reasons.append(f"{names} has a reward of its own, and only one reward can be passed on")
+        reasons.append(f"actor {names} has its own reward, but the trainer accepts one reward")
         remedies.append("use a trainer that accepts a reward for each actor")
-    return " and ".join(reasons), ", ".join(remedies)
+    return "; ".join(reasons), ", ".join(remedies)

@@ -23,8 +23,8 @@ def refuse_images(rollout: Rollout | FailedRollout, trainer: str) -> None:
     if count:
         what = "an image or a file" if count == 1 else f"{count} images or files"
         raise UserError(
-            f"rollout {rollout.id} of task {rollout.task.id}: has {what}, which the hook for "
-            f"{trainer} can't pass on: it passes token ids. Use text-only tasks"
+            f"rollout {rollout.id} of task {rollout.task.id}: has {what}, but the hook for "
+            f"{trainer} passes only token ids. Use text-only tasks"
         )
 
 
@@ -46,8 +46,8 @@ def refuse_sampling(settings: Mapping[str, object], trainer: str, replaced_by: s
     named = [one for one in _SAMPLING if one in params] if isinstance(params, Mapping) else []
     if named:
         raise UserError(
-            f"settings: params: {', '.join(named)}: {trainer} samples with its {replaced_by}; set "
-            "them there"
+            f"settings: params: {', '.join(named)}: {trainer} samples with the values of its "
+            f"{replaced_by}; set them in {replaced_by}"
         )
 
 

@@ -43,8 +43,8 @@ class NemoAgent:
     Args:
         place: the environment, see `gymmesh_trainers.trainer_collector.MeshPlace`.
         model: the policy.
-        forks: what becomes of a rollout whose tokens are several chains, of which NeMo RL can read
-            one: `mask` leaves it out of the loss, `train` trains the last chain.
+        forks: what happens to a rollout whose tokens form several chains, of which NeMo RL reads
+            only one: `mask` excludes the rollout from the loss, `train` trains the last chain.
         settings: see Settings.
 
     Attributes:
@@ -89,7 +89,7 @@ class NemoAgent:
         try:
             row = loads(await request.read())
             if not isinstance(row, dict):
-                raise UserError("the body must be a JSON object, a row of the data")
+                raise UserError("the request's body must be a JSON object: a row of the data set")
             theirs = {key: row.pop(key) for key in _THEIRS if key in row}
             said = theirs.get(_COLLECTED)
             repeat = said if type(said) is int and said >= 0 else self._repeats.next(row)
@@ -141,7 +141,9 @@ class NemoAgent:
             rows = body["verify_responses"] if isinstance(body, dict) else []
             return _answer(metrics_of(rows if isinstance(rows, list) else []), 200)
         except (CodecError, KeyError):
-            return _answer({"error": "the body must have `verify_responses`, a list"}, 400)
+            return _answer(
+                {"error": "the request's body must have the key `verify_responses`, a list"}, 400
+            )
 
 
 def metrics_of(rows: Sequence[Any]) -> dict[str, Any]:

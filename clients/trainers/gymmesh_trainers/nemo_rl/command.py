@@ -13,20 +13,26 @@ from gymmesh_trainers.nemo_rl.rows import Forks
 
 
 @click.command()
-@click.option("--environment", required=True, help="A name, package.module:Class or file.py:Class.")
+@click.option(
+    "--environment",
+    required=True,
+    help="The environment: a name, package.module:Class or file.py:Class.",
+)
 @click.option("--head", help="NeMo Gym's head server, as http://HOST:PORT.")
 @click.option("--model", help="Instead of --head: the policy's endpoint, as http://HOST:PORT/v1.")
-@click.option("--host", default="127.0.0.1", show_default=True)
-@click.option("--port", type=int, required=True)
-@click.option("--temperature", type=float, help="The trainer's value, instead of the rows'.")
-@click.option("--top-p", type=float, help="The trainer's value, instead of the rows'.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Where the agent listens.")
+@click.option("--port", type=int, required=True, help="The port where the agent listens.")
+@click.option(
+    "--temperature", type=float, help="The trainer's temperature. Replaces the rows' values."
+)
+@click.option("--top-p", type=float, help="The trainer's top_p. Replaces the rows' values.")
 @click.option(
     "--forks",
     type=click.Choice(["mask", "train"]),
     default="mask",
     show_default=True,
-    help="Rollouts of several chains: exclude them from the loss (mask), or train the last chain "
-    "(train).",
+    help="Rollouts with several chains of tokens: exclude them from the loss (mask), or train "
+    "only the last chain (train).",
 )
 @click.option("--insecure", is_flag=True, help="Allow a --host that other machines can reach.")
 def main(
@@ -46,7 +52,7 @@ def main(
     # NeMo Gym's servers speak plain HTTP among themselves, and so must this one.
     if said := exposure("the agent", host, "run rollouts"):
         if not insecure:
-            raise click.UsageError(f"{said}; to allow it, pass --insecure")
+            raise click.UsageError(f"{said}. To allow this, pass --insecure")
         click.echo(said, err=True)
 
     async def application() -> web.Application:

@@ -49,8 +49,8 @@ def _envelope(experts: SampleSideData, end: int) -> str:
     signed = _SIGNED.get(experts.dtype)
     if signed is None or len(experts.shape) != 2:
         raise UserError(
-            f"routed experts are whole numbers of [layers, experts], not {experts.dtype} of "
-            f"{list(experts.shape)}"
+            "routed experts must be integers of the shape [layers, experts], not "
+            f"{experts.dtype} of the shape {list(experts.shape)}"
         )
     rows = experts.array(0, end, fill=0).astype(signed)
     for low, high in experts.missing:

@@ -86,8 +86,8 @@ class NemoPolicy(ChatBackend):
             if not _lift_tokens(answer):
                 raise answer_invalid(
                     self._name,
-                    "its message lacks prompt_token_ids, generation_token_ids or "
-                    "generation_log_probs. Is it an endpoint of NeMo RL?",
+                    "the answer's message lacks prompt_token_ids, generation_token_ids or "
+                    "generation_log_probs. Check that the URL is an endpoint of NeMo RL",
                 )
             plan.record.constraint = constraint_of(body)
             take_answer(self._name, plan, answer)
@@ -128,7 +128,7 @@ def _continued(call: BackendCall, body: Json, plan: CapturePlan) -> tuple[Json, 
     if not known or known[-1]["role"] != "assistant" or messages[: place + 1] != known:
         is_last = False
     if not is_last:
-        return body, plan.forked("NeMo RL only continues from the tokens of the last answer")
+        return body, plan.forked("NeMo RL continues only from the tokens of the last answer")
     told = messages[place] | {
         "prompt_token_ids": unpack_ids(prefix.prompt),
         "generation_token_ids": unpack_ids(prefix.output),
@@ -175,7 +175,7 @@ async def policy_of_head(head: str) -> NemoPolicy:
     base = found.get("policy_base_url") if isinstance(found, dict) else None
     urls = [base] if isinstance(base, str) else base
     if not isinstance(urls, list) or not urls or not all(isinstance(one, str) for one in urls):
-        raise UserError(f"{url}: does not set policy_base_url")
+        raise UserError(f"{url}: the configuration there does not set policy_base_url")
     name = found.get("policy_model_name")
     try:
         return NemoPolicy(urls, model=name if isinstance(name, str) else "")

@@ -27,13 +27,14 @@ EPSILON = 1e-4
 def advantages(rewards: Sequence[float], *, scale: bool = True) -> list[float]:
     """Rewards relative to those of their group.
 
-    With n rewards r, their mean m and standard deviation s (of a sample: divided by n − 1):
+    With n rewards r, their mean m and sample standard deviation s (divided by n − 1):
 
         A_i = (r_i − m) / (s + 1e-4)
 
-    as in GRPO (Shao et al. 2024, "DeepSeekMath", section 4.1) and TRL's GRPOTrainer.
-    `scale=False` leaves the division out (Liu et al. 2025, "Understanding R1-Zero-Like Training").
-    Rewards that are all alike, or a single one, give zeros: there is nothing to learn from them.
+    as in GRPO (Shao et al. 2024, "DeepSeekMath", section 4.1) and TRL's GRPOTrainer. With
+    `scale=False` there is no division (Liu et al. 2025, "Understanding R1-Zero-Like Training").
+    A single reward, or rewards that are all equal, have advantages of zero: there is nothing to
+    learn from them.
 
     Raises ValueError for a reward that is not finite.
     """
@@ -50,18 +51,18 @@ def advantages(rewards: Sequence[float], *, scale: bool = True) -> list[float]:
 class Rollout:
     """A completed rollout.
 
-    `tokens`, `mask`, `logprobs` and `weights_versions` are those of the only sample; they raise
-    ValueError where there is none, or several: read `samples` then.
+    `tokens`, `mask`, `logprobs` and `weights_versions` are those of the rollout's only sample. They
+    raise ValueError if the rollout has no sample or several samples; read `samples` then.
 
     Attributes:
-        message: the whole rollout, as the contract has it.
-        task: its task.
-        staleness: how many versions its oldest weights are behind the newest known; 0 where no
-            version is known. Tokens that were sampled before any version was announced count as
-            of the version before the first.
-        stale: whether that is more than was allowed.
-        side_data_folders: where the samples' side data is looked for, after the place that its
-            reference names.
+        message: the whole rollout as the contract's message.
+        task: the rollout's task.
+        staleness: how many versions the oldest weights are behind the newest known version; 0 if
+            no version is known. Tokens that were sampled before any version was announced are
+            treated as one version older than the first announced version.
+        stale: whether `staleness` exceeds `max_staleness`.
+        side_data_folders: where the samples look for side data, after the place that its reference
+            names.
     """
 
     message: pb.Rollout
@@ -82,7 +83,7 @@ class Rollout:
 
     @cached_property
     def samples(self) -> list[TrainingSample]:
-        """One sample for each path of model calls; empty where the model gives no tokens."""
+        """One sample for each path of model calls; empty if the model returns no tokens."""
         return samples_of(
             self.message.model_calls, credits_of(self.message), self.side_data_folders
         )
@@ -94,27 +95,29 @@ class Rollout:
 
     @property
     def tokens(self) -> list[int]:
-        """What the model read and wrote."""
+        """The token ids that the model read and wrote."""
         return self._only.tokens
 
     @property
     def mask(self) -> list[int]:
-        """1 where a token was sampled and is to be trained; as long as `tokens`."""
+        """1 for a sampled token that is to be trained, otherwise 0; as long as `tokens`."""
         return self._only.mask
 
     @property
     def logprobs(self) -> list[float]:
-        """Log probabilities of the sampled tokens, else 0.0; as long as `tokens`, or empty."""
+        """Log probabilities of the sampled tokens, 0.0 for other tokens; as long as `tokens`, or
+        empty.
+        """
         return self._only.logprobs
 
     @property
     def weights_versions(self) -> list[int]:
-        """The weights' version by token, -1 where none sampled it; as long as `tokens`."""
+        """The weights' version of each token, -1 if it was not sampled; as long as `tokens`."""
         return self._only.weights_versions
 
     @property
     def reward(self) -> float | None:
-        """The verdict's reward; None where it was not judged, which is not 0."""
+        """The verdict's reward; None if the rollout was not judged, which is not a reward of 0."""
         verdict = self.message.verified.verification
         return verdict.reward if verdict.HasField("reward") else None
 
@@ -125,15 +128,16 @@ class Rollout:
         return {one.name: one.value for one in verdict.components}
 
     def reward_of(self, actor: str) -> float | None:
-        """An actor's reward: the component of the verdict that is called like the actor, else the
-        rollout's reward. The root agent, whose name is empty, has the rollout's.
+        """An actor's reward: the verdict's component with the actor's name, otherwise the rollout's
+        reward. The root agent, whose name is empty, has the rollout's reward.
         """
         return self.components.get(actor, self.reward) if actor else self.reward
 
     @property
     def last_sample(self) -> TrainingSample | None:
-        """The sample for a trainer with room for one: the root agent's last path, else the last of
-        all. Its reward is `reward_of` its actor. None where there is no sample.
+        """The sample for a trainer that accepts one sample: the root agent's last path, otherwise
+        the last of all paths. Its reward is `reward_of` its actor. None if the rollout has no
+        sample.
         """
         found = [one for one in self.samples if not one.actor] or self.samples
         return found[-1] if found else None
@@ -153,13 +157,13 @@ class Rollout:
 
     @property
     def stop_reason(self) -> str:
-        """Why it ended, such as `MODEL_FINISHED`."""
+        """Why the rollout ended, such as `MODEL_FINISHED`."""
         value = self.message.completed.stop_reason
         return pb.StopReason.Name(value).removeprefix("STOP_REASON_")
 
     @property
     def truncated(self) -> bool:
-        """Whether a limit of the policy cut it short."""
+        """Whether a limit of the policy cut the rollout short."""
         return self.stop_reason in ("MAX_STEPS", "MAX_OUTPUT_TOKENS", "CONTEXT_LENGTH", "ABORTED")
 
     @property
@@ -178,8 +182,8 @@ class Rollout:
 
     @property
     def oldest_weights(self) -> int | None:
-        """The oldest version of the weights that sampled any of it; None where that is not known,
-        as of tokens that were sampled before any version was announced.
+        """The oldest version of the weights that sampled tokens of the rollout; None if it is not
+        known, for example if tokens were sampled before any version was announced.
         """
         known = [one for one in versions_of(self.message) if one is not None]
         return min(known) if known and None not in versions_of(self.message) else None
@@ -200,7 +204,7 @@ class FailedRollout:
     """A rollout without a result, because infrastructure failed. It has no reward.
 
     Attributes:
-        message: the rollout as far as it got.
+        message: the part of the rollout before the failure.
     """
 
     message: pb.Rollout
@@ -216,17 +220,17 @@ class FailedRollout:
 
     @property
     def boundary(self) -> str:
-        """Where it failed, such as `MODEL`."""
+        """The boundary at which the rollout failed, such as `MODEL`."""
         return boundary_name(self.message.failed.failure.boundary)
 
     @property
     def reason(self) -> str:
-        """Why, as the contract's reasons are called, such as `MODEL_TIMEOUT`."""
+        """The reason in the contract's names, such as `MODEL_TIMEOUT`."""
         return from_status(self.message.failed.failure.status).reason_name
 
     @property
     def why(self) -> str:
-        """One sentence."""
+        """The cause, in one sentence."""
         return self.message.failed.failure.status.message
 
 
@@ -236,12 +240,12 @@ class RolloutGroup:
 
     Attributes:
         task: the task.
-        rollouts: those with a reward, by repeat.
-        failed: those without an outcome. Never among `rollouts`, never of reward 0.
-        unscored: completed, but without a reward (scored later, or not at all).
-        stale: those dropped because their weights were too old.
-        step: the step that requested it, from 1.
-        carried: whether an earlier step requested it than the one that yields it.
+        rollouts: the rollouts with a reward, by repeat.
+        failed: the rollouts that failed. They are never among `rollouts` and have no reward.
+        unscored: completed rollouts without a reward (scored later, or not at all).
+        stale: rollouts that were dropped because their weights were too old.
+        step: the number of the step that requested the group, from 1.
+        carried: whether an earlier step requested the group than the step that yields it.
     """
 
     task: Task
@@ -275,20 +279,20 @@ class RolloutGroup:
 
     @property
     def actors(self) -> list[str]:
-        """The actors that spoke in `rollouts` and are trained, by name; the root agent's name is
-        empty.
+        """The names of the actors that called the model in `rollouts` and are trained; the root
+        agent's name is empty.
         """
         return sorted({actor for one in self.rollouts for actor in one.by_actor})
 
     def rewards_of(self, actor: str) -> list[float | None]:
-        """An actor's reward in each of `rollouts` (see `Rollout.reward_of`); None in those in
-        which it did not speak.
+        """An actor's reward in each of `rollouts` (see `Rollout.reward_of`); None for a rollout in
+        which the actor did not call the model.
         """
         return [one.reward_of(actor) if actor in one.by_actor else None for one in self.rollouts]
 
     def advantages_of(self, actor: str) -> list[float | None]:
-        """An actor's rewards relative to one another, as `advantages`; None where `rewards_of`
-        has None, which does not count.
+        """An actor's advantages, computed from `rewards_of` as `advantages`. None where
+        `rewards_of` has None; these rollouts are not part of the mean.
         """
         rewards = self.rewards_of(actor)
         found = iter(advantages([one for one in rewards if one is not None]))
@@ -296,7 +300,7 @@ class RolloutGroup:
 
     @property
     def no_spread(self) -> bool:
-        """Whether all rewards are equal, or there are none: nothing to learn from the group."""
+        """Whether all rewards are equal, or there is none: the group teaches nothing."""
         return len(set(self.rewards)) < 2
 
 

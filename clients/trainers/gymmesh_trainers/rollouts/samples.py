@@ -37,14 +37,14 @@ class SampleTurn:
     """A model call within a sample.
 
     Attributes:
-        call_id: the call.
-        actor: who called; empty for the root agent.
-        begin: the position of its first sampled token.
-        end: the position behind its last one.
-        trained: whether this sample trains it.
-        reward: the sum of the rewards of this part of the rollout (of the environment's turn and
-            tool calls that follow it, and of the verdict's spans that end in it); None: it has
-            none. The rollout's own reward is not in it.
+        call_id: the call's id.
+        actor: the actor that called; empty for the root agent.
+        begin: the position of the first sampled token.
+        end: the position after the last sampled token.
+        trained: whether this sample trains the call's tokens.
+        reward: the sum of the rewards of the environment's turn and tool calls that follow the
+            call, and of the verdict's spans that end in it; None: there are none. The rollout's
+            own reward is not included.
     """
 
     call_id: str
@@ -56,7 +56,7 @@ class SampleTurn:
 
 
 class TrainingSample:
-    """One sequence to train on. All lists are as long as `tokens`, and are made at each access."""
+    """One sequence to train on. All lists are as long as `tokens`, and are built at each access."""
 
     __slots__ = ("_folders", "_leaf", "_parts")
 
@@ -89,13 +89,14 @@ class TrainingSample:
 
     @property
     def tokens(self) -> list[int]:
-        """What the model read and wrote, in order."""
+        """The token ids that the model read and wrote, in order."""
         return unpack_ids(self._leaf.tokens())
 
     @property
     def mask(self) -> list[int]:
-        """1 where an id was sampled freely by the policy and is to be trained in this sample, else
-        0: what a frozen model said, what was forced or bound by a grammar, is context.
+        """1 for an id that the policy sampled freely and that this sample trains, otherwise 0.
+        Context is 0: the output of frozen models, and tokens that were forced or bound by a
+        grammar.
         """
         mask = [0] * len(self)
         for node in self._trained():
@@ -110,9 +111,9 @@ class TrainingSample:
 
     @property
     def logprobs(self) -> list[float]:
-        """Of each sampled id, as it was sampled; 0.0 elsewhere. Empty where the engine gave none,
-        or one that is not finite, and where they are of several distributions: there is nothing to
-        compare a new one with.
+        """The log probability of each sampled id, as it was sampled; 0.0 for other ids. Empty if
+        the engine returned none, if one is not finite, or if they are of several distributions: a
+        trainer could not compare them with new log probabilities.
         """
         if len(self._distributions()) > 1:
             _warn_mixed()
@@ -129,15 +130,17 @@ class TrainingSample:
 
     @property
     def logprob_distribution(self) -> tokens_pb2.LogprobDistribution.ValueType:
-        """Which distribution `logprobs` are of; unspecified where that is not known, or where the
-        sample's calls have several.
+        """The distribution of `logprobs`; unspecified if it is not known, or if the sample's calls
+        have log probabilities of several distributions.
         """
         found = self._distributions()
         return found.pop() if len(found) == 1 else tokens_pb2.LOGPROB_DISTRIBUTION_UNSPECIFIED
 
     @property
     def weights_versions(self) -> list[int]:
-        """Of the weights that sampled the id; NO_VERSION elsewhere, and where they had none yet."""
+        """The version of the weights that sampled each id. NO_VERSION for ids that were not
+        sampled, and for ids that were sampled before a version was announced.
+        """
         found = [NO_VERSION] * len(self)
         for node in self._calls():
             if node.learned:
@@ -146,8 +149,8 @@ class TrainingSample:
 
     @property
     def rewards(self) -> list[float]:
-        """The rewards of parts of the rollout, each at the last token of its part, in the sample
-        that trains it; 0.0 elsewhere. Without the rollout's own reward.
+        """The rewards of turns, tool calls and spans that this sample trains, each at the last
+        token of its part; 0.0 for other tokens. The rollout's own reward is not in this list.
         """
         found = [0.0] * len(self)
         for node in self._trained():
@@ -174,14 +177,14 @@ class TrainingSample:
 
     @property
     def side_data(self) -> Mapping[str, SampleSideData]:
-        """Tensors beside the tokens, by name, such as `routed_experts`; read when asked for. Empty
-        where none was captured. Raises ValueError where calls disagree on a type or shape.
+        """Tensors that accompany the tokens, by name, such as `routed_experts`; read on demand.
+        Empty if none was captured. Raises ValueError if calls disagree on a type or shape.
         """
         return side_data_of(self._leaf, self._folders)
 
     @property
     def actor(self) -> str:
-        """The actor that spoke; empty for the root agent."""
+        """The actor that called the model; empty for the root agent."""
         return self._leaf.call.actor
 
     @property
@@ -196,7 +199,7 @@ class TrainingSample:
 
     @property
     def completion_ids(self) -> list[int]:
-        """The tokens after these: the model's and the environment's."""
+        """The tokens after the prompt: those of the model and of the environment."""
         return self.tokens[self.prompt_length :]
 
     @property
@@ -216,12 +219,13 @@ class TrainingSample:
 
     @property
     def labels(self) -> list[int]:
-        """`tokens` where the mask is 1, else -100, which trainers leave out of the loss."""
+        """`tokens` where the mask is 1, otherwise -100, which trainers exclude from the loss."""
         return [one if on else -100 for one, on in zip(self.tokens, self.mask, strict=True)]
 
     def with_beginning(self, earlier: TrainingSample) -> TrainingSample | None:
-        """This sample, training what `earlier` trains, too; None where that would lose tokens: its
-        tokens are not the beginning of this one's prompt, or both train the same positions.
+        """This sample, which then also trains the tokens that `earlier` trains. None if that would
+        lose tokens: the tokens of `earlier` are not the beginning of this sample's prompt, or both
+        train the same positions.
         """
         if earlier._leaf.end > self.prompt_length:
             return None
@@ -230,7 +234,7 @@ class TrainingSample:
         return TrainingSample(self._leaf, (*earlier._parts, *self._parts), self._folders)
 
     def holds(self, other: TrainingSample) -> bool:
-        """Whether this one trains all that the other trains."""
+        """Whether this sample trains all tokens that the other sample trains."""
         parts = {id(part) for part in self._parts}
         return all(id(part) in parts for part in other._parts)
 
@@ -265,8 +269,9 @@ def samples_of(
 ) -> list[TrainingSample]:
     """The samples of a rollout's model calls, in the order in which the paths end.
 
-    Calls without tokens make none, nor do those whose prompt cannot be put together (a violation
-    of the exact-token law that the run allowed). A path with nothing to train makes none.
+    Some calls have no sample: calls without tokens, and calls whose prompt differs from the earlier
+    tokens (a violation of the exact-token law that the run allowed). A path without trainable
+    tokens has no sample, either.
 
     credits: rewards of parts of calls, by call id; see credits.py. folders: see TrainingSample.
     """
@@ -274,8 +279,8 @@ def samples_of(
 
 
 def merged(samples: Sequence[TrainingSample]) -> list[TrainingSample]:
-    """As few samples as train the same tokens: one whose tokens are the beginning of a later one's
-    prompt goes into that one. Only for samples that get the same reward.
+    """The fewest samples that train the same tokens. If a later sample's prompt begins with the
+    tokens of an earlier sample, both become one sample. Only for samples with the same reward.
     """
     found: list[TrainingSample] = []
     for sample in samples:

@@ -63,14 +63,14 @@ class SampleSideData:
 
     @property
     def end(self) -> int:
-        """The position behind the last token that has a row: `tokens - 1` where only the last
+        """The position after the last token that has a row. It is `tokens - 1` if only the last
         sampled token has none.
         """
         return self._stretches[-1].end
 
     @property
     def missing(self) -> list[tuple[int, int]]:
-        """The stretches [begin, end) of positions that have no row."""
+        """The ranges [begin, end) of positions without a row."""
         found, at = [], 0
         for one in self._stretches:
             if at < one.begin:
@@ -80,24 +80,26 @@ class SampleSideData:
 
     @property
     def references(self) -> list[tokens_pb2.SideData]:
-        """What the calls carry, in the order of the tokens; not to be changed."""
+        """The references of the calls, in the order of the tokens; don't change them."""
         return [one.side for one in self._stretches]
 
     def read(
         self, begin: int = 0, end: int | None = None, *, fill: float | None = None
     ) -> bytearray:
-        """The rows of the tokens [begin, end), little-endian; each file is compared with its
+        """The rows of the tokens [begin, end), little-endian. Each file is compared with its
         digest. Blocks: it reads files.
 
         Args:
-            end: None: behind the last token that has a row.
-            fill: the number in rows that are missing; None: a missing row raises ValueError.
+            end: None: the position after the last token that has a row.
+            fill: the number for missing rows; None: a missing row raises ValueError.
 
-        Raises SideDataUnreadable for numbers that are not there (any more), or are not those.
+        Raises SideDataUnreadable if the numbers are missing, or differ from their digest.
         """
         last = self.end if end is None else end
         if not 0 <= begin <= last <= self.tokens:
-            raise ValueError(f"no tokens from {begin} to {last} in a sample of {self.tokens}")
+            raise ValueError(
+                f"tokens {begin} to {last} are not in this sample of {self.tokens} tokens"
+            )
         size = row_bytes(self.dtype, self.shape)
         made = bytearray((last - begin) * size)
         for missing in self.missing:
@@ -105,8 +107,8 @@ class SampleSideData:
             if low < high:
                 if fill is None:
                     raise ValueError(
-                        f"side data '{self.name}' has no rows for the tokens {low} to {high - 1}; "
-                        "name a number to fill them with, or read others"
+                        f"side data '{self.name}' has no rows for the tokens {low} to {high - 1}. "
+                        "Pass a number as fill, or read other tokens"
                     )
                 count = (high - low) * size // SIDE_DATA_DTYPES[self.dtype]
                 made[(low - begin) * size : (high - begin) * size] = self._number(fill) * count
@@ -120,9 +122,10 @@ class SampleSideData:
         return made
 
     def array(self, begin: int = 0, end: int | None = None, *, fill: float | None = None) -> Any:
-        """As `read`, as a numpy array of [end - begin, *shape] that may be changed.
+        """As `read`, but returns a numpy array of the shape [end - begin, *shape] that you may
+        change.
 
-        Raises UserError where numpy is not installed, or lacks the type (`bfloat16`): use `read`.
+        Raises UserError if numpy is not installed, or lacks the type (`bfloat16`): use `read` then.
         """
         try:
             numpy: Any = importlib.import_module("numpy")
@@ -156,7 +159,7 @@ def side_data_of(leaf: CallNode, folders: Sequence[Path]) -> Mapping[str, Sample
             if known and _kind(known[0].side) != _kind(side):
                 raise ValueError(
                     f"side data '{side.name}': call {node.call.call_id} has rows of "
-                    f"{side.dtype}{list(side.shape)}, and a call before it of "
+                    f"{side.dtype}{list(side.shape)}, but an earlier call has rows of "
                     f"{known[0].side.dtype}{list(known[0].side.shape)}"
                 )
             end = min(side.first_token + side.tokens, limit)

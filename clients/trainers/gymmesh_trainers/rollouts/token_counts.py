@@ -14,16 +14,16 @@ from gymmesh_trainers.rollouts.samples import TrainingSample
 
 @dataclass(frozen=True, slots=True)
 class TokenCounts:
-    """Output tokens of a rollout's model calls, as far as the engine gave token ids.
+    """Output tokens of a rollout's model calls, as far as the engine returned token ids.
 
     Attributes:
-        sampled: that the policy sampled freely, in its calls of the conversation.
-        trained: of these, those that the samples train. Fewer only where a prompt can't be put
-            together (`allow_token_divergence`).
-        forced: in the same calls, put there without a choice.
-        grammar: in the same calls, sampled where a grammar or schema allowed only some tokens.
-        side: in calls beside the conversation, such as a title.
-        frozen: of models that nobody trains: judges, user simulators, frozen actors.
+        sampled: tokens that the policy sampled freely, in calls of the conversation.
+        trained: the tokens among `sampled` that the samples train. Fewer only if a prompt differs
+            from the earlier tokens (`allow_token_divergence`).
+        forced: tokens of the same calls that were inserted without a choice.
+        grammar: tokens of the same calls for which a grammar or schema allowed only some tokens.
+        side: tokens of calls beside the conversation, such as a title.
+        frozen: tokens of models that are not trained: judges, user simulators, frozen actors.
     """
 
     sampled: int = 0

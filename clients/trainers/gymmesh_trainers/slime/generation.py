@@ -38,14 +38,15 @@ _ABORTED_PAUSE_S: Final = 0.5
 
 
 class GymmeshGenerate:
-    """Generates with rollouts in an environment of gymmesh. slime closes nothing: its process ends.
+    """Generates with rollouts in an environment of gymmesh. Nothing needs to be closed: the mesh
+    ends with slime's process.
 
     Args:
         place: the environment, see `gymmesh_trainers.trainer_collector.MeshPlace`.
         backend: further arguments of TokenBackend, as `{"tool_parser": "llama"}`.
-        several: hand over all samples of a rollout, as a list, each with its actor's reward. False:
+        several: return all samples of a rollout, as a list, each with its actor's reward. False:
             one sample, as slime's own filters and reward functions expect.
-        lost: what becomes of a rollout with sampled tokens that slime would not get.
+        lost: whether to `refuse` a rollout with sampled tokens that slime can't receive, or `warn`.
         settings: see Settings.
     """
 
@@ -74,13 +75,13 @@ class GymmeshGenerate:
     ) -> Any:
         """slime's samples of a rollout of the sample's task; in an evaluation, one sample.
 
-        A rollout that failed or has no reward becomes a sample that trains nothing. Its reward is
-        the mean of the rollouts of its group (or evaluation) that ran beside it.
+        A rollout that failed or has no reward becomes a sample that trains no token. Its reward is
+        the mean of the group's (or evaluation's) rollouts that ran at the same time.
 
         Raises:
-            RolloutFailed: it failed, and no rollout up to now has a reward.
-            UserError: slime's arguments, or the task, can't be used, or the rollout can't be handed
-                over.
+            RolloutFailed: the rollout failed, and no rollout so far has a reward.
+            UserError: slime's arguments or the task are invalid, or slime can't receive the
+                rollout.
         """
         check_arguments(
             args, several=self._several, evaluation=evaluation, experts=self._wants_experts
@@ -149,8 +150,8 @@ class GymmeshGenerate:
             raise UserError(
                 f"rollout {rollout.id}: neither this rollout nor an earlier one has a reward"
             )
-        why = repr(rollout) if isinstance(rollout, FailedRollout) else f"{rollout!r}: no reward"
-        _LOG.warning("%s is not trained", why)
+        why = "" if isinstance(rollout, FailedRollout) else ", because it has no reward"
+        _LOG.warning("%r is not trained%s", rollout, why)
         return reward
 
 
@@ -258,24 +259,28 @@ def check_arguments(args: Any, *, several: bool, evaluation: bool, experts: bool
     """
     wrong: list[str] = []
     if args.reward_key or args.eval_reward_key:
-        wrong.append("--reward-key and --eval-reward-key: rewards are numbers; remove the keys")
+        wrong.append(
+            "--reward-key and --eval-reward-key: gymmesh's rewards have no keys; remove both"
+        )
     if not evaluation:
         if args.group_rm:
             wrong.append("--group-rm: would replace the environment's rewards; remove it")
         if args.partial_rollout:
-            wrong.append("--partial-rollout: a rollout can't be continued in a later step")
+            wrong.append("--partial-rollout: a rollout can't continue in a later step; remove it")
         if args.rollout_top_p != 1.0:
-            wrong.append("--rollout-top-p: must be 1.0: slime replays the tokens that it kept")
+            wrong.append(
+                "--rollout-top-p: must be 1.0, or slime replays the tokens that top-p kept"
+            )
         if args.use_rollout_routing_replay and not experts:
             wrong.append(
-                "--use-rollout-routing-replay: make GymmeshGenerate with "
+                "--use-rollout-routing-replay: create GymmeshGenerate with "
                 "side_data=['routed_experts']"
             )
         if several and compares_groups(args) and not args.custom_reward_post_process_path:
             wrong.append(
-                "--custom-reward-post-process-path: is missing, and slime would compare rewards of "
-                "different groups when a rollout has several samples. Set it to "
-                "gymmesh_trainers.slime.group_rewards, or make GymmeshGenerate with several=False"
+                "--custom-reward-post-process-path: is missing. If a rollout has several samples, "
+                "slime would compare rewards of different groups. Set it to "
+                "gymmesh_trainers.slime.group_rewards, or create GymmeshGenerate with several=False"
             )
     if wrong:
         raise UserError("slime's arguments: " + "; ".join(wrong))
@@ -290,8 +295,8 @@ def task_of(args: Any, sample: Any) -> dict[str, Any]:
     prompt = sample.prompt
     if isinstance(prompt, str) and args.apply_chat_template:
         raise UserError(
-            "metadata.task: is missing, and the prompt is rendered already. Add the task to the "
-            "row, or remove --apply-chat-template"
+            "metadata.task: is missing, and the chat template has already rendered the prompt. Add "
+            "the task to the row, or remove --apply-chat-template"
         )
     task = {"prompt": prompt if isinstance(prompt, str) else [dict(one) for one in prompt], **rest}
     return task if sample.label is None else {"expected_answer": sample.label, **task}

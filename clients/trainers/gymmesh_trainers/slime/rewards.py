@@ -1,8 +1,8 @@
 """A group's rewards, compared by rollout. Pure.
 
-slime compares rewards of a group by the places of its samples in the batch. With several samples of
-a rollout the places don't fit, and slime would compare all rewards of the batch. Here a rollout
-counts once, and one that failed or was not judged counts not at all.
+slime compares rewards of a group by the places of its samples in the batch. If a rollout has
+several samples, the places don't fit, and slime would compare all rewards of the batch. Here each
+rollout has one value, and rollouts that failed or were not judged have none.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ def compares_groups(args: Any) -> bool:
 
 
 def group_rewards(args: Any, samples: Sequence[Any]) -> tuple[list[float], list[float]]:
-    """The rewards of samples, and those that slime trains with, for
+    """The rewards of samples, and the rewards that slime trains with, for
     `--custom-reward-post-process-path`.
 
-    The latter are those of slime: r − m, divided by s + 1e-6 where `--advantage-estimator` and
-    `grpo_std_normalization` say so; with the mean m and the sample standard deviation s of the
-    actor's rewards in the group, one for each rollout. 0.0 for samples that train nothing.
+    The latter follow slime's formula: r − m, with the mean m of the actor's rewards in the group,
+    one for each rollout. If `--advantage-estimator` and `grpo_std_normalization` say so, this is
+    divided by s + 1e-6, with the sample standard deviation s. 0.0 for samples that train no token.
     """
     raw = [float(one.reward) for one in samples]
     if not compares_groups(args):

@@ -68,23 +68,24 @@ class TrainerCollector:
 
     Args:
         place: where to collect, see `gymmesh_trainers.trainer_collector.MeshPlace`.
-        model: the policy; None: from the configuration.
-        model_name: the model's name at its endpoint, where `model` is a URL; empty: its only one.
-            With `relay`, the name under which the mesh finds it; empty: one of its own is drawn.
-        relay: a relay of a remote mesh (HOST:PORT), which calls the backend `model` over a
-            connection that this process dials.
+        model: the policy; None: the policy of the configuration.
+        model_name: if `model` is a URL, the model's name at that endpoint; empty: the endpoint's
+            only model. With `relay`, the name under which the mesh finds the backend `model`;
+            empty: a generated name.
+        relay: a relay of a remote mesh (HOST:PORT). The mesh calls the backend `model` over a
+            connection that this process opens to the relay.
         model_addresses: model services (HOST:PORT) of a remote mesh to notify of new weights.
         security: certificates and token for a remote mesh.
-        tasks: the source for steps without their own tasks: a list or a task file, repeated without
-            end, or a `TaskSet`, `Stages` or `Mix`. Its position is part of the state.
-        start_step: the number of the first step; None: 1, or the one after a loaded state's.
+        tasks: the tasks for steps without their own tasks: a list or a task file, repeated
+            endlessly, or a `TaskSet`, `Stages` or `Mix`. The position in these tasks is part of
+            the saved state.
+        start_step: the number of the first step; None: 1, or the number after a loaded state's.
         settings: see Settings.
 
     Attributes:
-        counts: over all steps: `groups` that finished, `rejected` ones of these; their rollouts:
-            `rollouts` with a reward, `failed`, `unscored`, `stale`; groups `carried` from earlier
-            steps, and those with a
-            reward and `no_spread`.
+        counts: over all steps. Groups: finished `groups`, `rejected` groups among them, groups
+            `carried` from earlier steps, and groups with rewards but `no_spread`. Rollouts of the
+            finished groups: `rollouts` with a reward, `failed`, `unscored`, `stale`.
     """
 
     def __init__(
@@ -159,11 +160,13 @@ class TrainerCollector:
         return self._steps.last_step + 1
 
     async def set_weights_version(self, version: int, *, adapter: str = "") -> None:
-        """The policy's weights are at this version now: new tokens carry it, and staleness is
-        counted from it. Tokens that were sampled before the first call count as of the version
-        before its own. adapter: the name of the adapter (LoRA) at the endpoints that generates
-        from now on; empty: their own weights. Raises MeshError where a model service refuses, and
-        TypeError or ValueError for what is no version.
+        """Announce that the policy has the weights of this version. New tokens carry the version,
+        and staleness is counted from it. Tokens that were sampled before the first call are treated
+        as one version older than that call's version.
+
+        adapter: the name of the adapter (LoRA) at the endpoints that generates from now on; empty:
+        the endpoints' own weights. Raises MeshError if a model service refuses, and TypeError or
+        ValueError for an invalid version.
         """
         whole_number("version", version, 0)
         await self._opened().set_weights_version(version, adapter)
@@ -177,6 +180,7 @@ class TrainerCollector:
         adapter: str = "",
         in_flight: InFlight = "continue",
         endpoints: Sequence[WeightsEndpoint] | None = None,
+        aliases: Sequence[str] = (),
         folder_there: str = "",
         timeout_s: float = 600.0,
         unload_wait_s: float = 0.0,
@@ -184,14 +188,14 @@ class TrainerCollector:
         """Load weights from a folder on the policy's inference servers, then announce the version.
 
         Args:
-            endpoints: all servers of the policy; None: those that `model` or the configuration
-                of this process names.
-            folder, version, adapter, in_flight, folder_there, timeout_s, unload_wait_s: as for
-                `gymmesh_trainers.weights.push_weights`.
+            endpoints: all servers of the policy; None: the servers that `model` or this process's
+                configuration names.
+            folder, version, adapter, in_flight, aliases, folder_there, timeout_s, unload_wait_s:
+                as for `gymmesh_trainers.weights.push_weights`.
 
         Raises:
-            PushFailed: not every endpoint and model service has the weights; it says which.
-            UserError: the arguments cannot be meant; nothing was touched.
+            PushFailed: an endpoint or model service lacks the weights; the text names each one.
+            UserError: an argument is invalid; no server was changed.
         """
         whole_number("version", version, 0)
         policy = self._opened()
@@ -202,6 +206,7 @@ class TrainerCollector:
                     version,
                     endpoints=policy.endpoints if endpoints is None else endpoints,
                     services=services,
+                    aliases=aliases,
                     adapter=adapter,
                     in_flight=in_flight,
                     folder_there=folder_there,
@@ -273,22 +278,23 @@ class TrainerCollector:
         repeats: int = 1,
         output: Path | None = None,
     ) -> Evaluation:
-        """Evaluate the policy, between steps or beside one, on the same engines.
+        """Evaluate the policy on the same engines, between steps or concurrently with a step.
 
             found = await collector.evaluate(held_out, repeats=4, params={"temperature": 0.6})
             print(found.mean_reward, found.counts)
 
-        Its groups appear in no step and not in `counts`, and it yields no step's groups.
+        Steps and `counts` don't include the evaluation's groups, and the evaluation doesn't include
+        the groups of steps.
 
         Args:
             tasks: as for `step`.
-            params: sampling parameters laid over training's. The default is greedy: temperature
-                0, and none of training's `top_p`, `top_k` and `min_p`. Prompts are the chat
-                template's own, as when the policy is used, and not append-only.
+            params: sampling parameters that override training's. The default is greedy: temperature
+                0, without training's `top_p`, `top_k` and `min_p`. Prompts are the chat template's
+                own, as when the policy is used, and not append-only.
             repeats: rollouts per task.
-            output: where rows are written, with a journal; None: nowhere.
+            output: where rows are written, with a journal; None: rows are not written.
 
-        Raises as Step.next.
+        Raises the same exceptions as Step.next.
         """
         policy = await self._ready()
         settings = replace(
@@ -327,14 +333,14 @@ class TrainerCollector:
         """The collector's state as JSON values, to save with the trainer's checkpoint.
 
         It has the last step's number, the weights' version, the counts, the position in the
-        collector's own tasks, and the tasks of groups that no step handed out. Their rollouts are
-        in the files of `output`; without files they are collected again.
+        collector's own tasks, and the tasks of groups that no step has yielded. The rollouts of
+        these groups are in the files of `output`. Without files, they are collected again.
         """
         return self._steps.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a state, before the first step. With `output`, set `resume`, too: rollouts
-        that files hold of later steps are then not collected again.
+        """Continue from a state, before the first step. If you use `output`, also set `resume`.
+        Rollouts of later steps that the files already hold are then not collected again.
 
         Raises:
             UserError: the state has another format, or belongs to other tasks.
@@ -346,14 +352,16 @@ class TrainerCollector:
     # -- side data ----------------------------------------------------------------------------
 
     async def fetch_side_data(self, *rollouts: Rollout) -> None:
-        """Copy side data that can't be seen at its location from the model services into the
-        settings' `side_data_path`, so that the rollouts' samples can read it.
+        """Copy side data from the model services into the settings' `side_data_path`, if this
+        process can't read it at its original location. The rollouts' samples can then read it.
 
-        Raises UserError without that setting, MeshError where no model service has it any more.
+        Raises UserError without that setting, and MeshError if no model service has the data.
         """
         folders = self.settings.side_data_folders
         if not folders:
-            raise UserError("side_data_path: is not set, so there is no folder to fetch into")
+            raise UserError(
+                "side_data_path: is not set; pass the folder that side data is copied into"
+            )
         policy = self._opened()
         for rollout in rollouts:
             for call in rollout.message.model_calls:
@@ -364,9 +372,9 @@ class TrainerCollector:
     # -- single rollouts ----------------------------------------------------------------------
 
     async def one(self, task: TaskLike, *, repeat: int = 0) -> Rollout | FailedRollout:
-        """One rollout by itself: for trainers that have a loop and groups of their own. Tried
-        again after a failure where that is safe, `max_attempts` times in all, each after the pause
-        that a step makes for such a failure, too.
+        """Collect one rollout, for trainers that have their own loop and groups. After a failure
+        the rollout is retried if a retry is safe, for at most `max_attempts` attempts in all. The
+        pause before each retry is the same as in a step.
         """
         policy = await self._ready()
         return await self._single(policy, as_message(task, defaults_of(policy), 0), repeat)
@@ -374,8 +382,8 @@ class TrainerCollector:
     async def many(
         self, tasks: Sequence[TaskLike], *, first_repeat: int = 0
     ) -> list[Rollout | FailedRollout]:
-        """A rollout of each task, in the order of the tasks: all at once, or at most `concurrency`
-        at a time if that is set. See `one`.
+        """Collect one rollout of each task, in the order of the tasks. All rollouts run at once, or
+        at most `concurrency` if that is set. See `one`.
 
         Args:
             first_repeat: the repeat number of a task. A task given several times in a row gets this
@@ -472,8 +480,9 @@ async def collect(
             for rollout, advantage in zip(group.rollouts, group.advantages):
                 train(rollout.tokens, rollout.mask, rollout.logprobs, advantage)
 
-    Args and errors: see TrainerCollector, its `step` and Settings. Leaving the loop early ends
-    what is under way; close the generator (`contextlib.aclosing`) to do so at once.
+    For arguments and errors, see TrainerCollector, its `step`, and Settings. If you leave the loop
+    early, rollouts in flight are cancelled soon after; close the generator
+    (`contextlib.aclosing`) to cancel them at once.
     """
     async with (
         TrainerCollector(place, model=model, model_name=model_name, **options) as collector,

@@ -53,11 +53,11 @@ def pass_rate(low: float, high: float, *, solved: float = 1.0) -> Keep:
     """Keep groups in which the share of solved rollouts is between two bounds, both included.
 
     Args:
-        low: the least share, from 0 to 1.
-        high: the greatest share.
-        solved: the least reward of a solved rollout.
+        low: the smallest share, from 0 to 1.
+        high: the largest share.
+        solved: a rollout with at least this reward is solved.
 
-    Raises ValueError for bounds out of order.
+    Raises ValueError if the bounds are not in order.
     """
     return PassRate(low, high, solved)
 

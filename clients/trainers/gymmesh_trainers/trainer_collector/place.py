@@ -156,7 +156,7 @@ async def open_place(
     addresses = _addresses(place)
     if not addresses and not (isinstance(place, str) and place.startswith(SCHEMES)):
         if relay:
-            raise UserError("relay: is for a mesh elsewhere; what is collected here needs none")
+            raise UserError("relay: is only for a remote mesh, but this one is local; remove it")
         config, objects = _embedded(place, model, model_name, timeout_s)
         if side_data:
             config = _with_side_data(config, side_data_path)
@@ -176,7 +176,7 @@ async def open_place(
         return
     if relay:
         if not isinstance(model, Backend):
-            raise UserError("relay: also pass model=, the backend that the mesh is to call")
+            raise UserError("relay: also pass model=, the backend that the mesh calls over it")
     elif model is not None and not isinstance(model, str):
         raise UserError(
             "model: a remote mesh has its own models. Pass the name of one of them, the address of "
@@ -228,7 +228,7 @@ async def open_environment(
         found = {one.name for one in directory.instances() if one.service == RESOURCE}
         if not name and len(found) != 1:
             said = ", ".join(sorted(found)) or "none"
-            raise UserError(f"environment: is required, because there is not exactly one: {said}")
+            raise UserError(f"environment: is required; pass the name of one of these: {said}")
         yield directory, name or found.pop()
 
 

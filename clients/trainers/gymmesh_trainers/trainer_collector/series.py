@@ -165,11 +165,13 @@ class StepSeries:
             return
         self._told_left = True
         _LOG.warning(
-            "step %d was left early with %d unfinished groups, which %s. Put its loop inside `"
+            "step %d was left early with %d unfinished groups; %s. Put the step's loop inside `"
             "async with collector.step(…, leftovers=…) as step:`",
             step.number,
             step.counts["left"],
-            "were dropped" if step.options.leftovers == "drop" else "come in the next step",
+            "they were dropped"
+            if step.options.leftovers == "drop"
+            else "the next step yields them",
         )
 
     async def _starts(
@@ -244,9 +246,9 @@ class StepSeries:
                 ) from None
         elif self._source is not None or loaded.tasks is not None:
             raise UserError(
-                "state: that collector was created with tasks=, but this one without"
+                "state: is of a collector with tasks=, but this collector has no tasks="
                 if self._source is None
-                else "state: that collector was created without tasks=, but this one with"
+                else "state: is of a collector without tasks=, but this collector has tasks="
             )
         self._numbered = True
         self.last_step = loaded.step

@@ -30,27 +30,30 @@ class Settings:
     Attributes:
         repeats: rollouts per task: the group's size. `gym-cli collect` defaults to 1, but a single
             rollout has no advantage.
-        concurrency: the most rollouts in flight in each step; None: 64. For `many`, None means all
-            at once.
+        concurrency: the maximum number of rollouts in flight in each step; None: 64. For `many`,
+            None means all at once.
         max_staleness: how many versions a rollout's oldest weights may be behind the newest; None:
             any number.
-        stale: whether to drop older rollouts from their group, or only flag them. They are counted
-            in both cases.
-        params: sampling parameters that replace those of the tasks, as `{"temperature": 1.0}`.
-        max_steps: the most model calls of a rollout; None: what the agent is configured to.
-        max_total_output_tokens: the most answer tokens over all model calls of a rollout; None:
-            what the agent is configured to.
-        timeout_s: seconds that one attempt of a rollout may take.
-        max_attempts: the most attempts of a rollout.
-        allow_token_divergence: only count, and do not fail on, broken exact tokens.
+        stale: whether to `drop` rollouts that exceed `max_staleness` from their group, or only to
+            `flag` them. They are counted in both cases.
+        params: sampling parameters that override those of the tasks, as `{"temperature": 1.0}`.
+        max_steps: the maximum number of model calls of a rollout; None: the agent's configured
+            limit.
+        max_total_output_tokens: the maximum number of answer tokens over all model calls of a
+            rollout; None: the agent's configured limit.
+        timeout_s: time limit of one attempt of a rollout, in seconds.
+        max_attempts: the maximum number of attempts of a rollout.
+        allow_token_divergence: whether a prompt that differs from the earlier tokens is only
+            counted. False: the rollout fails.
         append_only: keep the tokens of a rollout's earlier calls in its prompts, even if the chat
             template would render them differently. False: follow the template, with forks.
         side_data: names of side data to capture with the tokens, such as `routed_experts`.
-        side_data_path: the folder where the model service of this process stores it, unless the
-            configuration names one; of a mesh elsewhere, where `fetch_side_data` puts it.
-        output: where rows are written, with a journal; None: nowhere. A step N above 1 writes
-            `NAME.step-N.jsonl` beside it.
-        resume: resume from the existing files: rollouts that they have are not collected again.
+        side_data_path: the folder for side data. The model service of this process stores side
+            data there, unless the configuration names a folder. With a remote mesh,
+            `fetch_side_data` copies side data there.
+        output: where rows are written, with a journal; None: rows are not written. A step N above
+            1 writes `NAME.step-N.jsonl` beside it.
+        resume: resume from the existing files: rollouts in these files are not collected again.
         accept_change: with `resume`, the inputs that may have changed: `config`, `version` (of
             gymmesh), `environments` (versions of environments or their verifiers).
     """

@@ -25,50 +25,50 @@ _LOOK_AGAIN_S: Final = 0.5
 _NOT_THERE: Final = frozenset(
     (errors_pb2.ERROR_REASON_PEER_UNAVAILABLE, errors_pb2.ERROR_REASON_RUN_NOT_FOUND)
 )
-_AGAIN: Final = "Drop the groups that are not acknowledged, and open SharedGroups again"
+_AGAIN: Final = "Drop the unacknowledged groups, and open SharedGroups again"
 # By the cause that the collector names, after the rank's number.
 _REPLACED: Final[Mapping[str, str]] = {
-    "lease": "had no connection for longer than --stream-lease, and its groups went to other "
+    "lease": "had no connection for longer than --stream-lease, so its groups were sent to other "
     f"ranks. {_AGAIN}",
-    "name": "was opened by another process, which has taken its place and its groups. Drop the "
-    "groups that are not acknowledged, and give each process a rank of its own",
-    "restart": f"is not known to the collector, which was started again. {_AGAIN}",
+    "name": "was opened by another process, which replaced this process and got its groups. Drop "
+    "the unacknowledged groups, and give each process its own rank",
+    "restart": f"is unknown to the collector, because the collector was restarted. {_AGAIN}",
 }
 
 
 class SharedGroups:
-    """The groups of a run that are this rank's, as `gym-cli collect --stream` hands them out.
+    """The groups that this rank gets of a run that `gym-cli collect --stream` collects.
 
-    Each group goes to one of the ranks, evenly by tokens. An async context manager:
+    Each group is sent to one of the ranks, evenly by tokens. An async context manager:
 
         async with SharedGroups(rank=rank, world_size=8, at="10.0.0.7:9500") as groups:
             async for group in groups:
                 train(group)
 
-    or step by step, with groups acknowledged once a step is done:
+    or step by step, if groups are acknowledged once a step is done:
 
         async with SharedGroups(rank=rank, world_size=8, auto_ack=False) as groups:
             while step := await groups.take(4):
                 train(step)
                 await groups.ack()
 
-    Groups that a rank has not acknowledged go to the other ranks when it dies.
+    If a rank dies, its unacknowledged groups are sent to other ranks.
 
     Args:
-        run: the run's id, or the beginning of one; empty: the only one.
+        run: the run's id, or the first characters of the id; empty: the only run.
         rank: this process's number, from 0.
         world_size: how many ranks share the groups.
         at: the address of the collector's --stream-listen; empty: the collector is a process of
             this user on this machine.
         security: certificates and token for `at`.
         max_staleness: skip groups whose oldest weights are more than this many versions behind.
-        auto_ack: asking for more groups acknowledges those before. False: `ack` alone does.
-        connect_s: how long to wait for the collector to start, in seconds.
-        reconnect_s: how long it may be unreachable later.
-        wait_s: how long to wait for a group.
+        auto_ack: a request for more groups acknowledges the previous ones. False: only `ack` does.
+        connect_s: how many seconds to wait for the collector to start.
+        reconnect_s: how many seconds the collector may be unreachable later.
+        wait_s: how many seconds to wait for a group.
 
-    Raises TypeError and ValueError for other arguments than these. Entering raises MeshError where
-    there is no such run, and ConfigError for `security`.
+    Raises TypeError and ValueError for invalid arguments. Entering the context raises MeshError if
+    there is no such run, and ConfigError for an invalid `security`.
 
     Attributes:
         counts: `groups`; their rollouts: `rollouts` with a reward, `failed`, `unscored`.
@@ -127,8 +127,8 @@ class SharedGroups:
 
     @property
     def finished(self) -> bool:
-        """Whether no more groups come. False while other ranks have groups that they have not
-        acknowledged, and may die.
+        """Whether no more groups will arrive. False while other ranks hold unacknowledged groups:
+        if such a rank dies, its groups are sent to another rank.
         """
         return self._opened().finished and not self._ready
 
@@ -137,20 +137,20 @@ class SharedGroups:
             yield group[0]
 
     async def take(self, most: int) -> list[RolloutGroup]:
-        """The next groups: so many, or fewer at the end of the run, and then none.
+        """The next groups: `most` of them, or fewer at the end of the run, and then none.
 
-        With `auto_ack=False`, none also while this rank has the last groups and has not
-        acknowledged them: `finished` is false then, and after `ack` groups of a rank that died
-        may still come.
+        With `auto_ack=False`, `take` also returns none while this rank holds the last groups of the
+        run unacknowledged. `finished` is then false. After `ack`, groups of a rank that died may
+        still arrive.
 
-        What a call has received before it raises, or is cancelled, the next call returns.
+        If a call received groups before it raised or was cancelled, the next call returns them.
 
         Raises:
-            MeshError: CONSUMER_REPLACED, this rank was taken for dead; drop the groups that are
-                not acknowledged and open new SharedGroups. PEER_UNAVAILABLE, the collector was
-                unreachable for `reconnect_s`. DEADLINE_PASSED, no group came for `wait_s`.
-                FIELD_INVALID, the collector sends a rank fewer groups than that before it
-                acknowledges any: see --stream-groups. Nothing is acknowledged then.
+            MeshError: CONSUMER_REPLACED: the collector declared this rank dead. Drop the
+                unacknowledged groups and open new SharedGroups. PEER_UNAVAILABLE: the collector was
+                unreachable for `reconnect_s`. DEADLINE_PASSED: no group arrived for `wait_s`.
+                FIELD_INVALID: a rank may not hold that many unacknowledged groups, see
+                --stream-groups. Nothing is acknowledged then.
         """
         whole_number("most", most, 1)
         consumer = self._opened()
@@ -177,10 +177,11 @@ class SharedGroups:
         return found
 
     async def ack(self) -> None:
-        """Acknowledge all groups that `take` returned: no other rank gets them, whatever happens to
-        this one.
+        """Acknowledge all groups that `take` returned. The collector never sends them to another
+        rank, even if this rank dies.
 
-        Raises MeshError: CONSUMER_REPLACED, they are other ranks' already; PEER_UNAVAILABLE.
+        Raises MeshError: CONSUMER_REPLACED if they were already sent to other ranks;
+        PEER_UNAVAILABLE.
         """
         consumer = self._opened()
         with self._drops_if_replaced():
@@ -195,9 +196,9 @@ class SharedGroups:
             return
         raise field_invalid(
             "take",
-            f"cannot return {most} groups: a rank may have at most {limit} that it has not "
-            f"acknowledged, and this one has {held}. Take fewer at once, or collect with a larger "
-            "--stream-groups",
+            f"cannot return {most} groups: a rank may hold at most {limit} unacknowledged groups, "
+            f"and this rank holds {held}. Take fewer groups at once, or start the collector with a "
+            "larger --stream-groups",
         )
 
     @contextmanager

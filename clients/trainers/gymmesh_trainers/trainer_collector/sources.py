@@ -90,9 +90,9 @@ class TaskSet(TaskStream):
     Args:
         tasks: rows, `Task`s, or the path of a task file.
         shuffle: seed of a new order in each epoch; None: the given order.
-        seed: tasks without a seed get one, made from this number, and another in each epoch; None:
-            they have none.
-        epochs: how many times each task is drawn; None: without end.
+        seed: each task without a seed gets a new one in each epoch, derived from this number;
+            None: such tasks have no seed.
+        epochs: how many times each task is drawn; None: endlessly.
     """
 
     def __init__(
@@ -172,15 +172,16 @@ class TaskSet(TaskStream):
 
 
 class Stages(TaskStream):
-    """A curriculum: tasks in stages, the next one once the rewards of this one are high enough.
+    """A curriculum: tasks in stages. The next stage begins when the rewards of the current stage
+    are high enough.
 
         Stages([easy, medium, hard], advance_at=0.8, over=64)
 
     Args:
-        stages: lists of tasks or task files, or `TaskSet`s, the first one first.
-        advance_at: the next stage begins when the mean reward of the last `over` groups of this
-            stage is at least this.
-        over: groups.
+        stages: lists of tasks or task files, or `TaskSet`s, the first stage first.
+        advance_at: the next stage begins when the mean reward of the last `over` groups of the
+            current stage is at least this.
+        over: the number of groups.
     """
 
     def __init__(
@@ -230,7 +231,7 @@ class Stages(TaskStream):
         if len(state["stages"]) != len(self._stages):
             raise UserError(
                 f"tasks: the state has {len(state['stages'])} stages, but there are "
-                f"{len(self._stages)}; resume with the same"
+                f"{len(self._stages)}; resume with the same stages"
             )
         self._stage = int(state["stage"])
         self._recent.clear()
@@ -240,20 +241,21 @@ class Stages(TaskStream):
 
 
 class Mix(TaskStream):
-    """Several sources, drawn in proportion to their weights.
+    """Several sources of tasks, drawn in proportion to their weights.
 
         mix = Mix({"math": math_rows, "code": Stages([easy, hard], advance_at=0.7)},
                   weights={"math": 2.0, "code": 1.0})
         mix.weights = {"math": 1.0, "code": 3.0}  # from the next draw on
 
     Args:
-        sources: by name: a list of tasks, a task file, a `TaskSet` or `Stages`. The rows name
-            their environments.
-        weights: by name; those not named weigh 1. A source of weight 0 is not drawn.
+        sources: by name: a list of tasks, a task file, a `TaskSet` or `Stages`. Each task row
+            names its environment.
+        weights: the weight of each source by name; the default weight is 1. A source with weight 0
+            is not drawn.
 
     Attributes:
-        counts: by source: `tasks` drawn, `groups` finished, `kept` by the step's rules and
-            `rejected` by them.
+        counts: for each source: `tasks` drawn, `groups` finished, `kept` and `rejected` by the
+            rules of steps.
     """
 
     def __init__(
@@ -328,7 +330,7 @@ class Mix(TaskStream):
         if state["sources"].keys() != self._sources.keys():
             raise UserError(
                 f"tasks: the state has the sources {', '.join(state['sources'])}, but there are "
-                f"{', '.join(self._sources)}; resume with the same"
+                f"{', '.join(self._sources)}; resume with the same sources"
             )
         self.weights = state["weights"]
         self._credits = dict(state["credits"])

@@ -83,23 +83,23 @@ class StepHost(Protocol):
 
 
 class Step:
-    """The groups of a step, as they finish: `async for` gives them.
+    """The groups of a step, as they finish: iterate with `async for`.
 
         async with collector.step(tasks, groups=32, keep=spread, leftovers="drop") as step:
             async for group in step:
                 ...
 
-    `async with` closes the step where its block ends, by `break` or an error, too. Without it, an
-    `async for` that is left early closes the step soon after, as asyncio ends abandoned
-    generators, and the next step waits for that.
+    `async with` closes the step when its block ends, also by `break` or an error. Without
+    `async with`, a loop that is left early closes the step soon after, because asyncio ends
+    abandoned generators. The next step waits for that.
 
     Attributes:
-        number: the step's, from 1.
-        options: how it collects.
-        counts: `groups` that finished, `kept` and `rejected` of these, `carried` from earlier
-            steps; at the end `left`: groups under way, kept for the next step or dropped.
-        rejected: groups that no trainer gets, by the rule that rejected them.
-        ended: why it ended.
+        number: the step's number, from 1.
+        options: how the step collects.
+        counts: finished `groups`; `kept` and `rejected` groups among them; groups `carried` from
+            earlier steps; at the end `left`: groups in progress, kept for the next step or dropped.
+        rejected: the number of rejected groups, by the rule that rejected them.
+        ended: why the step ended.
     """
 
     def __init__(
@@ -185,7 +185,9 @@ class Step:
         return None
 
     async def close(self) -> None:
-        """End the step: begin no more groups, and keep or drop those that are under way."""
+        """End the step. No more groups begin; groups in progress are kept or dropped, as
+        `leftovers` says.
+        """
         await self._end("left")
 
     aclose = close
@@ -244,7 +246,9 @@ class Step:
                 self.number,
                 self.counts["kept"],
                 groups,
-                "no tasks are left" if why == "tasks" else f"{self.options.at_most} were spent",
+                "no tasks are left"
+                if why == "tasks"
+                else f"at_most={self.options.at_most} is reached",
                 self._rejected_text(),
             )
 
@@ -257,8 +261,8 @@ class Step:
             return
         self._warned_rejected = True
         _LOG.warning(
-            "step %d has %d of %d groups, and its rules rejected %d (%s). It continues until it "
-            "has them: at_most=… bounds how many groups a step collects",
+            "step %d has %d of %d groups, and its rules rejected %d groups (%s). The step "
+            "continues until it has all groups. To limit it, pass at_most=…",
             self.number,
             self.counts["kept"],
             groups,

@@ -1,4 +1,4 @@
-"""The same for trainers that are not asynchronous: the mesh runs in a thread of its own."""
+"""The same for trainers that are not asynchronous: the mesh runs in its own thread."""
 
 from __future__ import annotations
 

@@ -52,7 +52,8 @@ _log = logging.getLogger("gymmesh.trainers")
 class TrlEnvironment:
     """The object that TRL calls for one rollout at a time: `reset`, and a method for each tool.
 
-    TRL treats every public method as a tool, so there are no others; `episode` is a property.
+    TRL treats every public method as a tool, so the object has no other public methods; `episode`
+    is a property.
     """
 
     def __init__(self, begin: Callable[[Mapping[str, Any]], tuple[Episode, str | None]]) -> None:
@@ -65,7 +66,7 @@ class TrlEnvironment:
         return self._episode
 
     def reset(self, **row: Any) -> str | None:
-        """Begin the rollout of a row; what the environment says first, or None."""
+        """Begin the rollout of a row. Returns the environment's first message, or None."""
         self._episode, said = self._begin(row)
         return said
 
@@ -79,13 +80,13 @@ class TrlEnvironments:
 
     Args:
         place: the environment (an object, a class, a name, `file.py:Class`, a configuration), or
-            where resource services are (`HOST:PORT`, several, `consul://…`).
+            the addresses of resource services (`HOST:PORT`, several, `consul://…`).
         tasks: rows, `Task`s or a task file; all are read.
         tokenizer: the trainer's tokenizer. It detects completions that were cut short.
         environment: the environment's name, if the place has several.
-        call_s: seconds that a session's opening or a tool call may take.
-        verify_s: seconds that a verdict may take.
-        security: certificates and token for services elsewhere.
+        call_s: time limit of opening a session and of a tool call, in seconds.
+        verify_s: time limit of a verdict, in seconds.
+        security: certificates and token for remote services.
 
     Attributes:
         name: the environment's name.
@@ -93,10 +94,10 @@ class TrlEnvironments:
         outcomes: the outcomes of the last batch, in its order, for inspection.
         counts: rollouts, failed, unscored, parts_left_out (parts of tool answers that are not text)
             and after_done (messages after the end of the episode, which are not judged).
-        unsaid: by tool, the parts of its schema that the trainer's form can't express.
+        unsaid: for each tool, the parts of its schema that Python's type hints can't express.
 
     Raises:
-        UserError: a task is invalid, or TRL can't represent what the environment does.
+        UserError: a task is invalid, or TRL can't represent the environment.
         ConfigError, MeshError: the environment cannot be opened.
     """
 
@@ -156,8 +157,8 @@ class TrlEnvironments:
         environments: Sequence[Any],
         **columns: Any,
     ) -> list[float | None]:
-        """The verified reward of each rollout; None where it failed, was not judged, or is of
-        another environment.
+        """The verified reward of each rollout; None if the rollout failed, was not judged, or
+        belongs to another environment.
         """
         thread = self._running()
         found = thread.run(self._judged(completions, completion_ids, environments))

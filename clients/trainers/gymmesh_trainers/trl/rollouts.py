@@ -48,22 +48,22 @@ _UNNAMED: Final = TaskDefaults("-", "-")  # the mesh knows its own defaults
 
 class TrlRollouts:
     """A `rollout_func`, with the rows and the reward function that belong to it. Close it, or use
-    it as `with`; else the mesh closes with the process.
+    it as `with`; otherwise the mesh closes with the process.
 
     Args:
         place: the environment, see `gymmesh_trainers.trainer_collector.MeshPlace`.
         tasks: rows, `Task`s or a task file; all are read.
-        engine: samples tokens; None: the trainer's model by `model.generate`, or TRL's vLLM server
-            where the trainer is configured to it (`use_vllm`, `vllm_mode="server"`).
+        engine: samples tokens. None: the trainer's model by `model.generate`, or TRL's vLLM server
+            if the trainer is configured for one (`use_vllm`, `vllm_mode="server"`).
         backend: further arguments of TokenBackend, as `{"tool_parser": "llama"}`.
-        lost: what becomes of a rollout with sampled tokens that TRL has no room for.
+        lost: whether to `refuse` a rollout with sampled tokens that TRL can't receive, or `warn`.
         settings: see Settings.
 
     Attributes:
-        rows: what the trainer's dataset holds: each task's prompt.
-        rollouts: those of the last call, in its order, to be looked at.
+        rows: the rows of the trainer's dataset: each task's prompt.
+        rollouts: the rollouts of the last call, in its order, for inspection.
 
-    Raises UserError for a task that cannot be used, or two of the same prompt.
+    Raises UserError for an invalid task, or two tasks with the same prompt.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class TrlRollouts:
         self.close()
 
     def __call__(self, prompts: list[Any], trainer: Any) -> dict[str, Any]:
-        """One rollout for each prompt, as TRL wants them."""
+        """One rollout for each prompt, in the form that TRL expects."""
         collector = self._opened(trainer)
         step = int(trainer.state.global_step)
         if collector.weights_version is None or step > collector.weights_version:
@@ -128,7 +128,7 @@ class TrlRollouts:
         return rows
 
     def reward(self, prompts: Any, completions: Any, **columns: Any) -> list[float | None]:
-        """The verified reward of each rollout; None where it failed, was not judged, or lost
+        """The verified reward of each rollout; None if the rollout failed, was not judged, or lost
         sampled tokens to `max_completion_length`.
         """
         found: list[float | None] = list(columns[_REWARD])
@@ -142,7 +142,7 @@ class TrlRollouts:
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """How many rollouts there were, failed, and what a row had no room for."""
+        """How many rollouts were collected, how many failed, and what the rows could not hold."""
         return {} if self._collector is None else self._collector.counts
 
     def _add(self, message: Any) -> None:

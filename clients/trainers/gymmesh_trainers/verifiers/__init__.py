@@ -1,15 +1,17 @@
-"""verifiers: an environment of gymmesh as a v1 taskset, for its runner and for trainers on it.
+"""The library verifiers: a gymmesh environment as a v1 taskset, for its runner and for trainers on
+it.
 
     vf-eval gymmesh-taskset --env.taskset.place 127.0.0.1:9500
 
-verifiers finds it by the id `gymmesh-taskset`, which is the module gymmesh_taskset. Its harness
-samples and calls the environment's tools over MCP; the session is in this process or at an address,
-and the reward is the environment's verdict. Interface: verifiers 0.4, `verifiers.v1`.
+verifiers finds the taskset by the id `gymmesh-taskset`, which is the module gymmesh_taskset. The
+harness of verifiers samples, and calls the environment's tools over MCP. The session is in this
+process or at an address, and the reward is the environment's verdict. Interface: verifiers 0.4,
+`verifiers.v1`.
 
 taskset      the tasks, and the verdict as their reward
-environment  opens a session for each episode, and takes the environment's turns
+environment  opens a session for each episode, and runs the environment's turns
 sessions     a session: tools, turns, verdict
-tool_calls   where the tool server, a process of its own, reaches the sessions
+tool_calls   where the tool server, a separate process, reaches the sessions
 toolset      that tool server (run as a module)
 prompts      a task's prompt as messages (pure)
 transcript   what a verifier judges, from a trace (pure)

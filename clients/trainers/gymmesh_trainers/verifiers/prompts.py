@@ -29,8 +29,8 @@ def messages_from(items: Sequence[responses_pb2.Item], task_id: str) -> list[dic
 def _message(item: dict[str, Any], task_id: str) -> dict[str, Any]:
     if item.get("type", "message") != "message":
         raise UserError(
-            f"task {task_id}: its prompt has an item of type {item['type']!r}, which verifiers "
-            "can't represent in a prompt"
+            f"task {task_id}: its prompt has an item of type {item['type']!r}, which the library "
+            "verifiers can't represent in a prompt"
         )
     content = item.get("content")
     if isinstance(content, list):
@@ -47,6 +47,6 @@ def _part(part: dict[str, Any], task_id: str) -> dict[str, Any]:
     if part.get("type") == "input_image" and isinstance(part.get("image_url"), str):
         return {"type": "image_url", "image_url": {"url": part["image_url"]}}
     raise UserError(
-        f"task {task_id}: its prompt has a part of type {part.get('type')!r}, which verifiers "
-        "can't represent"
+        f"task {task_id}: its prompt has a part of type {part.get('type')!r}, which the library "
+        "verifiers can't represent"
     )

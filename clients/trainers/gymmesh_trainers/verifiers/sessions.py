@@ -174,11 +174,14 @@ async def sessions_at(
         )
         if about.judges_groups:
             raise UserError(
-                f"environment {name!r}: scores the repeats of a task together, but verifiers "
-                "scores each one alone"
+                f"environment {name!r}: scores the repeats of a task together, but the library "
+                "verifiers scores each repeat alone"
             )
         if about.plays:
-            raise UserError(f"environment {name!r}: plays its episodes itself")
+            raise UserError(
+                f"environment {name!r}: runs its episodes itself, which the library verifiers does "
+                "not support"
+            )
         yield MeshSessions(directory, name, call_s, verify_s)
 
 

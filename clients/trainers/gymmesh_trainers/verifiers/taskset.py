@@ -31,10 +31,10 @@ class MeshData(vf.TaskData):  # type: ignore[misc]  # verifiers ships no types h
 class MeshTasksetConfig(vf.TasksetConfig):  # type: ignore[misc]  # as above
     """Which environment, and which of its tasks.
 
-    place: the environment: a name (`math`), `file.py:Class`, a configuration (`mesh.yaml`), or
-        where it is served (`HOST:PORT`, `consul://…`). environment: its name, where the place has
-        several. tasks: a task file; without it, the environment's example tasks.
-    call_s, verify_s: seconds that a tool call or a turn, and the verdict, may take.
+    place: the environment: a name (`math`), `file.py:Class`, a configuration (`mesh.yaml`), or the
+        address where it is served (`HOST:PORT`, `consul://…`). environment: the environment's name,
+        if the place has several. tasks: a task file; default: the environment's example tasks.
+    call_s, verify_s: time limits in seconds: of a tool call or a turn, and of the verdict.
     """
 
     place: str
@@ -87,7 +87,7 @@ class MeshTask(vf.Task[MeshData, MeshState]):  # type: ignore[misc]  # as above
 
     def _session(self) -> MeshSession:
         if self.session is None:
-            raise RuntimeError("a gymmesh task is played by its own environment; remove env.id")
+            raise RuntimeError("a gymmesh task runs in its gymmesh environment; remove env.id")
         return self.session
 
 

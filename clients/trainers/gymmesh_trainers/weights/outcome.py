@@ -12,14 +12,14 @@ WeightsState = Literal["unchanged", "loaded", "unknown"]
 
 @dataclass(slots=True)
 class EndpointOutcome:
-    """One endpoint.
+    """The result of a push at one endpoint.
 
     Attributes:
-        url: its address.
-        state: its weights.
-        is_paused: whether it samples nothing, since its weights must not be used.
-        cause: what failed there; empty: nothing.
-        seconds: of loading.
+        url: the endpoint's address.
+        state: the state of its weights.
+        is_paused: whether the endpoint is paused, because its weights must not be used.
+        cause: what failed at the endpoint; empty: nothing.
+        seconds: the duration of loading.
     """
 
     url: str
@@ -36,15 +36,15 @@ class EndpointOutcome:
 
 @dataclass(slots=True)
 class WeightsPush:
-    """What came of one push.
+    """The result of one push.
 
     Attributes:
-        version: of the new weights.
+        version: the version of the new weights.
         adapter: the adapter's name at the endpoints; empty: full weights.
-        endpoints: each of them, in the given order.
-        announced: the version before, by model service, of those that have been told; None where
-            there was none.
-        unloaded: older adapters that are gone from all endpoints.
+        endpoints: the result at each endpoint, in the given order.
+        announced: for each model service that got the version, the version before; None: it had
+            none.
+        unloaded: older adapters that were unloaded from all endpoints.
         in_use: older adapters that calls still use; the next push of the adapter unloads them.
     """
 
@@ -57,13 +57,13 @@ class WeightsPush:
 
 
 class PushFailed(Exception):
-    """New weights are not in force everywhere; the text names each endpoint and the cause, with the
-    states after what could be taken back was.
+    """Not every endpoint and model service has the new weights. The text names each endpoint and
+    the cause. The states are those after the push has undone what it could.
 
     Attributes:
         push: what was done.
-        step: what failed: `check`, `pause`, `load`, `abort`, `announce` or `resume`.
-        cause: what a model service said, or that calls did not end; empty: endpoints failed.
+        step: the step that failed: `check`, `pause`, `load`, `abort`, `announce` or `resume`.
+        cause: the answer of a model service, or that calls did not end; empty: endpoints failed.
     """
 
     def __init__(self, push: WeightsPush, step: str, cause: str = "") -> None:
@@ -75,11 +75,13 @@ class PushFailed(Exception):
     def __str__(self) -> str:
         push, cause = self.push, self.cause
         what = f"adapter {push.adapter}" if push.adapter else f"weights of version {push.version}"
-        told = f" It was announced to {', '.join(push.announced)}." if push.announced else ""
+        told = (
+            f" The version was announced to {', '.join(push.announced)}." if push.announced else ""
+        )
         failed = [one for one in push.endpoints if one.cause]
         other = [one for one in push.endpoints if not one.cause]
         parts = [cause] if cause else []
         parts += [str(one) for one in failed]
         if other and not cause:
-            parts.append(f"the others: {'; '.join(str(one) for one in other)}")
-        return f"{what} not in force ({self.step}): {'; '.join(parts)}.{told}"
+            parts.append(f"other servers: {'; '.join(str(one) for one in other)}")
+        return f"pushing {what} failed at step {self.step}: {'; '.join(parts)}.{told}"

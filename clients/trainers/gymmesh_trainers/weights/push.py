@@ -49,6 +49,7 @@ async def push_weights(
     *,
     endpoints: Sequence[WeightsEndpoint],
     services: PolicyServices,
+    aliases: Sequence[str] = (),
     adapter: str = "",
     in_flight: InFlight = "continue",
     folder_there: str = "",
@@ -58,36 +59,38 @@ async def push_weights(
     """Load weights on every endpoint and then announce their version to the model services.
 
     Full weights: the endpoints pause, load, and sample again once the version is announced. An
-    adapter: the endpoints load `ADAPTER@VERSION` beside the older ones, which are unloaded when no
-    call uses them; calls that begin after the announcement name it.
+    adapter: the endpoints load `ADAPTER@VERSION` beside older versions. Calls that begin after the
+    announcement use the new version. Older versions are unloaded when no call uses them.
 
     Args:
-        folder: safetensors as Hugging Face saves them: a model's, or a PEFT adapter's.
-        version: higher than the current one; the same one repeats a push that failed.
+        folder: a folder of safetensors as Hugging Face saves them: of a model or a PEFT adapter.
+        version: the new version, higher than the current one. To repeat a failed push, pass the
+            same version again.
         endpoints: all servers of the policy.
-        services: all model services that call them.
+        services: all model services that call these servers.
+        aliases: other URLs by which model services call these servers, such as a load balancer's.
         adapter: the adapter's name, without a version; empty: full weights.
-        in_flight: `continue`: answers in flight go on, with the new weights once full ones are
-            loaded, with the adapter that they named otherwise. `abort`: they end, and the model
-            service continues them from their tokens, or begins them again where its backend
-            cannot; both with the new weights.
-        folder_there: the folder's path on the endpoints' machines; empty: the same.
-        timeout_s: seconds for all of it, at most 3,600.
-        unload_wait_s: seconds to wait for calls that use older adapters. Those that are in use
-            then are left for the next push.
+        in_flight: what happens to answers in flight. `continue`: they continue, with full weights
+            on the new weights, with an adapter on the adapter that they named. `abort`: the servers
+            end them, and the model service continues them from their tokens with the new weights. A
+            backend that can't continue an answer samples it again.
+        folder_there: the folder's path on the endpoints' machines; empty: the same path.
+        timeout_s: seconds for the whole push, at most 3,600.
+        unload_wait_s: seconds to wait for calls that use older adapters. Adapters that are still
+            used then are unloaded by the next push.
 
     Raises:
-        PushFailed: not all endpoints and services have it. Nothing is announced unless all
-            endpoints have loaded it. Endpoints that may have other weights than announced stay
-            paused, until a push of the same or a later version succeeds.
-        UserError: the arguments or the folder cannot be meant; nothing was touched.
+        PushFailed: an endpoint or model service lacks the weights. The version is announced only
+            after all endpoints have loaded it. Endpoints that may have other weights than announced
+            stay paused until a push of the same or a later version succeeds.
+        UserError: an argument or the folder is invalid; no server was changed.
     """
     if type(version) is not int or not 0 <= version < 2**64:
         raise UserError(f"version: {version!r} is not a whole number from 0")
     if not endpoints:
-        raise UserError("endpoints: there is none to load weights on")
+        raise UserError("endpoints: is empty; name the servers to load the weights on")
     if not len(services):
-        raise UserError("services: there is no model service to announce the version to")
+        raise UserError("services: is empty; name the model services that get the new version")
     if in_flight not in ("continue", "abort"):
         raise UserError(f"in_flight: there is no {in_flight!r}; known: continue, abort")
     if not 0 < timeout_s <= _MOST_S:
@@ -101,6 +104,7 @@ async def push_weights(
         job = _Push(
             servers=[server_of(http, one) for one in endpoints],
             services=services,
+            urls=[*(one.root for one in endpoints), *aliases],
             folder=folder_there or str(path),
             push=WeightsPush(version, name, [EndpointOutcome(one.root) for one in endpoints]),
             aborts=in_flight == "abort",
@@ -124,7 +128,7 @@ async def pushed(
     security: SecurityConfig | None,
     **options: Any,
 ) -> WeightsPush:
-    """`push_weights` to servers of one kind, and to model services by their addresses.
+    """`push_weights` for servers of one kind, and for model services at addresses.
 
     options: further arguments of `push_weights`.
     """
@@ -137,10 +141,11 @@ async def pushed(
 
 @dataclass(slots=True)
 class _Push:
-    """One push. deadline: monotonic seconds."""
+    """One push. urls: of the servers, with aliases. deadline: monotonic seconds."""
 
     servers: list[InferenceServer]
     services: PolicyServices
+    urls: Sequence[str]
     folder: str
     push: WeightsPush
     aborts: bool
@@ -168,7 +173,7 @@ class _Push:
             except EndpointFailed as error:
                 outcome.cause = str(error)
             except TimeoutError:
-                outcome.cause = "the time for the push was up"
+                outcome.cause = "the push timed out (timeout_s)"
 
         pairs = zip(self.servers, self.push.endpoints, strict=True)
         await asyncio.gather(*(one(server, outcome) for server, outcome in pairs))
@@ -185,11 +190,14 @@ class _Push:
             raise PushFailed(self.push, step, str(error)) from None
 
     async def hold(self) -> None:
-        """Calls wait for the new weights, as long as the push may take."""
+        """Calls wait for the new weights, as long as the push may take. Raises PushFailed, too,
+        if a model service calls a server that is not among the endpoints.
+        """
         version, adapter = self.push.version, self.push.adapter
         await self.told("check", self.services.check(version, adapter))
-        if not adapter or self.aborts:
-            await self.told("check", self.services.hold(version, adapter, self.left()))
+        # Calls need not wait for an adapter beside the current one: 0 only compares the servers.
+        seconds = self.left() if not adapter or self.aborts else 0
+        await self.told("check", self.services.hold(version, adapter, seconds, self.urls))
 
     async def drain(self) -> None:
         """Ends all answers, until none of them is at an endpoint: also those of calls that were
@@ -212,7 +220,7 @@ class _Push:
 
     async def announce(self) -> None:
         push = self.push
-        telling = self.services.announce(push.version, push.adapter)
+        telling = self.services.announce(push.version, push.adapter, self.urls)
         push.announced = await self.told("announce", telling)
 
     async def undo(self, act: Act) -> None:

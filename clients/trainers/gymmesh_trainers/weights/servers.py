@@ -41,7 +41,7 @@ class WeightsEndpoint:
     Attributes:
         url: its address, with or without the API's version (`http://gpu-0:8000/v1`).
         kind: `vllm` or `sglang`.
-        api_key: sent as a bearer token; in no error and no log.
+        api_key: sent as a bearer token; never part of an error or log line.
     """
 
     url: str
@@ -70,10 +70,10 @@ def endpoints_of(config: ModelConfig) -> list[WeightsEndpoint]:
 
 
 class EndpointFailed(Exception):
-    """A server did not do what it was asked; the text is the cause, without its address.
+    """A server did not do what was requested. The text is the cause, without the server's address.
 
-    status: of its HTTP answer; 0: there was none, or it was 200.
-    unreached: no connection was made, so the server knows nothing of it.
+    status: the status of the HTTP answer; 0: there was no answer, or its status was 200.
+    unreached: no connection was made, so the server did not get the request.
     """
 
     def __init__(self, cause: str, status: int = 0, *, unreached: bool = False) -> None:
@@ -222,7 +222,7 @@ class VllmServer(InferenceServer):
         if known == folder:
             return
         if known is not None:
-            raise EndpointFailed(f"the adapter '{name}' is loaded from another folder: {known}")
+            raise EndpointFailed(f"the adapter '{name}' is already loaded from {known}")
         body = {"lora_name": name, "lora_path": folder}
         await self._post("/v1/load_lora_adapter", body, timeout_s)
 
@@ -238,7 +238,7 @@ class SglangServer(InferenceServer):
     """SGLang."""
 
     needs: ClassVar[Mapping[str, str]] = {
-        "/pause_generation": "a version of SGLang that has it",
+        "/pause_generation": "a newer version of SGLang",
         "/load_lora_adapter": "--enable-lora",
     }
 

@@ -48,9 +48,11 @@ class PolicyServices:
         for name, about in (await self._models()).items():
             can = about.capabilities
             if not can.weights_loading:
-                raise ServicesFailed(f"{name}: is too old to have calls wait for new weights")
+                raise ServicesFailed(
+                    f"{name}: can't make calls wait for new weights; update gymmesh there"
+                )
             if adapter and not can.adapters:
-                raise ServicesFailed(f"{name}: its backend '{about.backend}' names no adapter")
+                raise ServicesFailed(f"{name}: its backend '{about.backend}' can't use adapters")
             now = about.weights_version if about.HasField("weights_version") else None
             if now is None or version > now:
                 continue
@@ -58,16 +60,30 @@ class PolicyServices:
                 there = f"version {now}" + (f" of {about.adapter}" if about.adapter else "")
                 raise ServicesFailed(f"{name}: already has {there}; push a later version")
 
-    async def hold(self, version: int, adapter: str, seconds: float) -> None:
-        """Calls that have not been sent wait for this version, `seconds` at most; 0: no more."""
+    async def hold(
+        self, version: int, adapter: str, seconds: float, endpoints: Sequence[str] = ()
+    ) -> None:
+        """Calls that have not been sent wait for this version, `seconds` at most; 0: no more.
+
+        endpoints: see `announce`.
+        """
         request = model_pb2.SetWeightsVersionRequest(
-            version=version, adapter=adapter, loading_s=math.ceil(seconds)
+            version=version, adapter=adapter, loading_s=math.ceil(seconds), endpoints=endpoints
         )
         await self._set(request)
 
-    async def announce(self, version: int, adapter: str) -> dict[str, int | None]:
-        """The version is in force. Returns the version before, by service; None: none."""
-        return await self._set(model_pb2.SetWeightsVersionRequest(version=version, adapter=adapter))
+    async def announce(
+        self, version: int, adapter: str, endpoints: Sequence[str] = ()
+    ) -> dict[str, int | None]:
+        """The version is in force. Returns the version before, by service; None: none.
+
+        endpoints: URLs of the servers that have the weights. A service that calls another one
+            refuses. Empty: nothing is compared.
+        """
+        request = model_pb2.SetWeightsVersionRequest(
+            version=version, adapter=adapter, endpoints=endpoints
+        )
+        return await self._set(request)
 
     async def adapters_in_use(self) -> set[str]:
         """The adapters that generate, or that calls in flight have named."""

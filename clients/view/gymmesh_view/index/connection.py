@@ -10,7 +10,7 @@ from gymmesh_client import UserError
 
 
 def connect(path: Path, *, write: bool) -> sqlite3.Connection:
-    """Open an index. Raises UserError where SQLite cannot."""
+    """Open an index. Raises UserError if SQLite can't open it."""
     mode = "rwc" if write else "ro"
     try:
         database = sqlite3.connect(
@@ -27,5 +27,8 @@ def connect(path: Path, *, write: bool) -> sqlite3.Connection:
             database.execute("PRAGMA journal_mode = WAL")
             database.execute("PRAGMA synchronous = NORMAL")
     except sqlite3.Error as error:
-        raise UserError(f"{path}: cannot be opened: {error}; remove it and try again") from None
+        raise UserError(
+            f"{path} cannot be opened: {error}. Delete this file and try again; the index is "
+            "rebuilt from the rows"
+        ) from None
     return database

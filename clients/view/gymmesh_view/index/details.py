@@ -30,7 +30,7 @@ _INSERT: Final = (
 
 
 class PageDetails:
-    """Describes rows: what the table shows of each, and its words."""
+    """Describes rows: the columns of the table for each row, and its words."""
 
     def __init__(self) -> None:
         self._names: Names | None = None
@@ -60,7 +60,7 @@ class PageDetails:
 
 
 class Names:
-    """Gives texts their numbers: those of `names`, and of sets of them."""
+    """Numbers for texts: for names, and for sets of names."""
 
     def __init__(self, database: sqlite3.Connection) -> None:
         self._database = database
@@ -79,7 +79,7 @@ class Names:
         return int(self._database.execute(_NAME, (kind, name)).fetchone()[0])
 
     def set_number(self, kind: str, names: Iterable[str]) -> int:
-        """The number of a set of texts; 0 for none."""
+        """The number of a set of texts; 0 for an empty set."""
         members = tuple(sorted(self.number(kind, name) for name in names))
         known = self._sets.get(members)
         if known is None:

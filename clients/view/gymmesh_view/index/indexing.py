@@ -50,7 +50,7 @@ _DAMAGE: Final = (sqlite3.Error, msgspec.ValidationError, AttributeError, KeyErr
 
 
 def index_path(sources: Sequence[ViewSource]) -> Path:
-    """Where the index of some sources is while it is written."""
+    """The place of the index of some sources while it is written."""
     own = os.environ.get("GYMMESH_CACHE_DIR")
     folder = (Path(own) if own else platformdirs.user_cache_path("gymmesh")) / "view"
     named = "\0".join(str(source.path.resolve()) for source in sources)  # numbered in this order
@@ -58,8 +58,8 @@ def index_path(sources: Sequence[ViewSource]) -> Path:
 
 
 def own_index(sources: Sequence[ViewSource]) -> Path | None:
-    """The index beside the one run that is shown; None where several are, or none, or where it
-    cannot be written.
+    """The index beside the run, if exactly one run is shown and its index can be written. Else
+    None.
     """
     if len(sources) != 1 or sources[0].run is None:
         return None
@@ -68,11 +68,11 @@ def own_index(sources: Sequence[ViewSource]) -> Path | None:
 
 
 class Indexer:
-    """Writes the index of some sources and follows them.
+    """Writes the index of some sources and follows the sources.
 
     Args:
-        path: of the index while it is written.
-        home: where it is when nobody writes it; None: there, too.
+        path: the file of the index while it is written.
+        home: the file of the index when no process writes it. None: the same file.
     """
 
     def __init__(self, sources: Sequence[ViewSource], path: Path, home: Path | None = None) -> None:
@@ -84,8 +84,8 @@ class Indexer:
         self._lock: int | None = None
 
     def prepare(self) -> None:
-        """Make the index's file where it is missing or of another version. Raises UserError where
-        it cannot be written.
+        """Create the index's file if it is missing or has another version. Raises UserError if it
+        cannot be written.
         """
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -96,12 +96,14 @@ class Indexer:
             raise UserError(f"{self._path}: cannot be written: {error}") from None
 
     def start(self) -> None:
-        """Begin to index and to follow, in a thread; where another process does, once it ends."""
+        """Begin to index and to follow the sources, in a thread. If another process writes the
+        index, begin when that process ends.
+        """
         self._thread = threading.Thread(target=self._run, name="view-index", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop; what was taken in stays. Idempotent."""
+        """Stop. Rows that were indexed stay in the index. Idempotent."""
         self.stopping.set()
         if self._thread is not None:
             self._thread.join()
@@ -115,11 +117,13 @@ class Indexer:
             self._lock = None
 
     def run_once(self) -> None:
-        """Index all that there is now, in this thread. Raises UserError where something cannot be
-        read or written.
+        """Index all present rows, in this thread. Raises UserError if a file cannot be read or
+        written.
         """
         if self._lock is None:
-            raise UserError(f"{self._path}: another gym-cli view is at work in it")
+            raise UserError(
+                f"another gym-cli view is writing to {self._path}. Close it and try again"
+            )
         try:
             with contextlib.closing(connect(self._path, write=True)) as database:
                 work = _Work(self._writer(database), database)

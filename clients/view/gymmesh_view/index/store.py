@@ -46,8 +46,8 @@ _MOST: Final = (1 << 63) - 1
 
 
 class Store:
-    """An index, open for reading; used from several threads, each with a connection of its own.
-    `deep`: from this offset on, it is looked whether the end of a list is nearer.
+    """An index, open for reading. Several threads may use it; each has its own connection. `deep`:
+    from this offset on, a list is read from its end if the end is nearer.
     """
 
     def __init__(self, path: Path, deep: int = 2_000) -> None:
@@ -66,7 +66,7 @@ class Store:
             self._all.clear()
 
     def progress(self) -> Json:
-        """How far the index is: `state` (indexing, ready or stopped), bytes, `changes`."""
+        """The progress of the index: `state` (indexing, ready or stopped), bytes, `changes`."""
         with self._reading() as database:
             ask = database.execute
             problems = ask("SELECT problem FROM problems WHERE problem != '' ORDER BY id")
@@ -95,7 +95,7 @@ class Store:
             return rows[::-1] if backward else rows
 
     def counted(self, filters: Filters) -> int:
-        """How many rollouts there are of these."""
+        """The number of rollouts that match."""
         with self._reading() as database:
             return self._count(database, *where_of(filters))
 
@@ -112,7 +112,7 @@ class Store:
         return sorted(rows, key=lambda row: (row["source"], row["repeat"]))
 
     def facets(self) -> Json:
-        """The names that filters may ask for, of each kind."""
+        """The names that filters can select, by kind."""
         with self._reading() as database:
             found: Json = {}
             for kind in (*ONE_OF, *SETS):
@@ -130,14 +130,15 @@ class Store:
             return found
 
     def place(self, key: str) -> tuple[Json, RowPlace]:
-        """A rollout's summary and where its row is. `key`: what `listed` has as `key`. Raises
-        UserError where there is none.
+        """A rollout's summary, and the place of its row. `key`: the value of `key` in `listed`.
+        Raises UserError if the rollout does not exist.
         """
         with self._reading() as database:
             found = database.execute(*_by_key(key)).fetchone()
             if found is None:
                 raise UserError(
-                    f"there is no rollout {key[:80]!r} here; a new attempt may have replaced it"
+                    f"there is no rollout {key[:80]!r} in these files; a new attempt may have "
+                    "replaced it"
                 )
             (summary,) = self._rows(database, "SELECT ?", [found[0]])
         _, path, source, crc, file, rollout_id, *place = found
@@ -230,7 +231,7 @@ class Store:
         try:
             file = self._path.stat().st_ino
         except OSError:
-            raise UserError(f"{self._path}: is being rebuilt; try again in a second") from None
+            raise UserError(f"{self._path} is being rebuilt. Try again in a second") from None
         database: sqlite3.Connection | None = getattr(self._local, "database", None)
         if database is None or self._local.file != file:
             if database is not None:

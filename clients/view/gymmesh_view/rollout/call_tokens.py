@@ -1,7 +1,7 @@
-"""The token ids and logprobs of a rollout's model calls, as its row has them. Pure.
+"""The token ids and logprobs of a rollout's model calls, from its row. Pure.
 
-The row itself may have each token's text, as `logprobs` of the Responses API do; else a vocabulary
-gives it, which `gymmesh_view.vocabulary` reads.
+The row may have the text of each token, as `logprobs` of the Responses API do. If it does not, the
+texts come from a vocabulary, which `gymmesh_view.vocabulary` reads.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _MOST: Final = 20_000
 
 
 def calls_of(rollout: StoredRollout, most: int | None = None) -> list[Json]:
-    """For each model call with tokens: `call`, `prompt` and `sampled` (numbers of ids), `shared`
-    (how many ids of the prompt the previous call read and wrote), `fork` (whether it does not
-    continue them), `mean_logprob` and `least_logprob`.
+    """The model calls with tokens. Each has `call`, `prompt` and `sampled` (numbers of ids),
+    `shared` (the number of ids in the prompt that the previous call read or wrote), `fork` (whether
+    the prompt does not continue all of these), `mean_logprob` and `least_logprob`.
 
     Args:
         most: the most calls to return; default: all.
@@ -71,7 +71,7 @@ def tokens_of(rollout: StoredRollout, call: int) -> Json:
 
 
 def spells(texts: Sequence[str | None], said: Iterable[str]) -> bool:
-    """Whether the tokens' texts hold all that was said, white space aside."""
+    """Whether the tokens' texts contain the whole answer, ignoring white space."""
     whole = "".join("".join(one or "" for one in texts).split())
     return all("".join(one.split()) in whole for one in said)
 

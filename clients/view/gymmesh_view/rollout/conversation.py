@@ -1,8 +1,7 @@
 """The items of a rollout as a page shows them. Pure.
 
-Everything that is text stays text: JSON is laid out here and sent as text, so that a browser's
-numbers change none of it. Nothing of a row is dropped: what has no form of its own is shown as
-JSON.
+JSON is formatted here and sent as text, so that a browser's numbers change nothing in it. Nothing
+of a row is dropped: a value without a form of its own is shown as JSON.
 """
 
 from __future__ import annotations
@@ -30,13 +29,14 @@ def laid_out(value: Any) -> str:
 
 
 def items_of(rollout: StoredRollout, most: int | None = None, *, first: bool = True) -> list[Json]:
-    """The items of the conversation, in order, each as a dict.
+    """The items of the conversation, in order, each as a dict with these keys.
 
-    `kind`: message, reasoning, call, result or other; `role`; `prompt`: whether it was there before
-    the model first answered; `answered`: of such a message, whether a model call of the row gave
-    it as its answer; `call`: the number of the model call that wrote it, from 0; `parts`; `name`,
-    `arguments` and `call_id` of tool calls; `tokens`: whether its call's are known; `error`: of a
-    tool result that the row says is an error, which one, such as `TOOL_ERROR`.
+    `kind`: message, reasoning, call, result or other. `role`. `prompt`: whether the item came
+    before the model's first answer. `answered`: for such an item, whether a model call of the row
+    gave it as its answer. `call`: the number of the model call that wrote the item, from 0.
+    `parts`. `name`, `arguments` and `call_id` of tool calls. `tokens`: whether the tokens of the
+    item's call are known. `error`: for a tool result that the row marks as an error, the outcome,
+    such as `TOOL_ERROR`.
 
     Args:
         most: the most items to return; default: all.
@@ -134,13 +134,13 @@ def shown_item(item: Json) -> Json:
     if kind == "reasoning":
         parts = parts_of(item.get("summary")) + parts_of(item.get("content"))
         if not parts:
-            parts = [_text("(no readable text: it is encrypted, or was not stored)")]
+            parts = [_text("(no readable text: the reasoning is encrypted or was not stored)")]
         return {"kind": "reasoning", "role": "assistant", "parts": parts}
     return {"kind": "other", "role": clean(str(kind))[:80], "parts": [_json(item)]}
 
 
 def parts_of(content: Any) -> list[Json]:
-    """The parts of a content: `text`, `json`, `image` or `note`, each with its text."""
+    """The parts of a message's content: `text`, `json`, `image` or `note`, each with its text."""
     if content is None or content == "":
         return []
     if isinstance(content, str):

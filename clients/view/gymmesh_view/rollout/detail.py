@@ -1,4 +1,4 @@
-"""One rollout as the page shows it: who said what, the verdict, the failure, the timeline. Pure."""
+"""One rollout as the page shows it: messages, the verdict, the failure, the timeline. Pure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _MOST: Final = 2_000
 
 
 def detail_of(rollout: StoredRollout) -> Json:
-    """What a row says of a rollout, in the parts that a page has for it."""
+    """The facts of a row about a rollout, in the parts that the page shows."""
     row, metadata = rollout.columns, rollout.metadata
     others = {
         key: rollout.value(key) for key in row.members if key in row.extras or key not in _SHOWN
@@ -82,8 +82,8 @@ def detail_of(rollout: StoredRollout) -> Json:
 
 
 def forks_of(rollout: StoredRollout) -> list[Json]:
-    """Where a conversation did not go on from the call before, by its tokens or as a program sent
-    it: `call_id`, `reason` and `common_tokens`.
+    """The calls that did not continue the call before, by their tokens or as a program sent them:
+    `call_id`, `reason` and `common_tokens`.
     """
     told = []
     for call in rollout.columns.calls:
@@ -116,11 +116,11 @@ def _listed(told: Iterator[Json]) -> str:
 
 
 def timeline_of(rollout: StoredRollout) -> Json:
-    """How long the stages took, in microseconds: `duration_us` of the whole, and `stages`, each
-    with `name`, `kind` (model, tools, verify or stage), `duration_us` and `note`. A stage is one of
-    the verifier's, and part of `verify`.
+    """The durations in microseconds: `duration_us` of the whole rollout, and `stages`, each with
+    `name`, `kind` (model, tools, verify or stage), `duration_us` and `note`. The kind `stage` is a
+    stage of the verifier, and part of `verify`.
 
-    Stages are sums over a rollout, not spans: tool calls that ran side by side count each.
+    Stages are sums over a rollout, not spans: concurrent tool calls count separately.
     """
     timings = object_of(rollout.metadata, "timings")
     stages: list[Json] = []
@@ -170,7 +170,7 @@ def actors_shown(actors: Sequence[Actor], most: int) -> list[Json]:
 
 
 def thread_of(rollout: StoredRollout, thread: int) -> StoredRollout | None:
-    """An actor's conversation by its number; None where there is none of this number."""
+    """An actor's conversation by its number; None if there is no such conversation."""
     said = [one for actor in actors_of(rollout) for one in actor.conversations]
     return said[thread - 1] if thread <= len(said) else None
 

@@ -1,6 +1,7 @@
-"""Which images are shown: those in the row itself, of kinds that hold no code. Pure.
+"""Which images are shown: those in the row itself, of types that contain no code. Pure.
 
-A page has each image once, and parts have its number: a program may send one with every call.
+A page has each image once, and parts refer to it by number, because a program may send an image
+with every call.
 """
 
 from __future__ import annotations
@@ -26,18 +27,19 @@ _BEGINS: Final = {
 
 
 def shown_image(url: str) -> tuple[str, str]:
-    """An image's URL as a page may load it, and why it is not shown; one of them is empty.
+    """The URL of an image that a page may load, or the reason why it is not shown. The other of the
+    two is empty.
 
-    Nothing is fetched from anywhere, and SVG, which can hold scripts, is not shown.
+    No image is fetched. SVG, which can contain scripts, is not shown.
     """
     if not url.startswith("data:"):
-        return "", f"an image that is elsewhere, which is not fetched: {url[:300]}"
+        return "", f"an image at another address, which this page does not fetch: {url[:300]}"
     if len(url) > _MOST_CHARS:
         return "", f"an image of {len(url) >> 20} MiB, which is too large to show"
     found = _DATA.fullmatch(url)
     if found is None:
         kind = url[5:40].partition(";")[0].partition(",")[0]
-        return "", f"an image of a kind that is not shown: {kind or 'none named'}"
+        return "", f"an image of a type that this page does not show: {kind or 'no type'}"
     kind = "jpeg" if found[1] == "jpg" else found[1]
     encoded = "".join(found[2].split())
     try:
@@ -45,16 +47,17 @@ def shown_image(url: str) -> tuple[str, str]:
         if len(encoded) % 4:
             raise binascii.Error("its length is not that of base64")
     except binascii.Error:
-        return "", "an image that is not base64"
+        return "", "an image that is not valid Base64"
     if not begin.startswith(_BEGINS[kind]) or (kind == "webp" and begin[8:12] != b"WEBP"):
-        return "", f"an image that says it is {kind}, and is not"
+        return "", f"an image that is labelled {kind}, but whose bytes are not {kind}"
     return f"data:image/{kind};base64,{encoded}", ""
 
 
 def numbered(items: Iterable[Json]) -> list[str]:
-    """The images of items as a page shows them, each once: its number takes their URL's place.
+    """The images of items as a page shows them, each once. In the parts, the number of an image
+    replaces its URL.
 
-    What is over the bound of a page becomes a note.
+    Images beyond the limit of a page become notes.
     """
     images: dict[str, int] = {}
     chars = 0

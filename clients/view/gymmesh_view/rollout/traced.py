@@ -21,7 +21,7 @@ _ERRORS: Final[dict[int, str]] = {
 
 
 def traced(rows: Path, rollout_id: str, attempt: int) -> list[Json]:
-    """The calls of a rollout, see `spans_of`; none where it has no trace or a damaged one."""
+    """The calls of a rollout, see `spans_of`. Empty if it has no trace, or a damaged one."""
     try:
         with open_trace(rows) as trace:
             return spans_of(trace.events(rollout_id, attempt or None))
@@ -31,8 +31,8 @@ def traced(rows: Path, rollout_id: str, attempt: int) -> list[Json]:
 
 def spans_of(events: Iterable[pb.RolloutEvent]) -> list[Json]:
     """The calls of a rollout in time, each with `name`, `note`, `kind`, `actor`, `start_us` from
-    the rollout's beginning and `duration_us`. No two of an actor have the same name: model calls
-    are numbered from 1, and so are the calls of a tool that was called several times.
+    the rollout's beginning, and `duration_us`. The calls of one actor have different names: model
+    calls are numbered from 1, and so are the calls of a tool that was called several times.
 
     An event is recorded when its call has ended.
     """

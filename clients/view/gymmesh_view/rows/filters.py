@@ -1,4 +1,4 @@
-"""Which rollouts are shown, and in which order: what a URL says, and the SQL for it. Pure."""
+"""The filters and the order of the shown rollouts: parsed from a URL, and as SQL. Pure."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Filters:
 
 @dataclass(frozen=True, slots=True)
 class Sort:
-    """The order: one of SORTS; rows that have no such value come last."""
+    """The order: one of SORTS. Rows without a value come last."""
 
     by: str = "order"
     descending: bool = False
@@ -81,10 +81,10 @@ SETS: Final = {"tag": "tags", "tool": "tools", "actor": "actors"}
 
 
 def parse_filters(query: Mapping[str, Sequence[str]]) -> Filters:
-    """The filters of a query: each key with its values.
+    """The filters of a query. `query`: each key with its values.
 
     Raises:
-        UserError: a value is none that the key may have.
+        UserError: a key has a value that it may not have.
     """
     said: dict[str, Any] = {}
     for field in fields(Filters):
@@ -107,10 +107,10 @@ def parse_filters(query: Mapping[str, Sequence[str]]) -> Filters:
 
 
 def parse_sort(text: str) -> Sort:
-    """An order: a name of SORTS, behind a minus for the largest first. Raises UserError."""
+    """An order: a name of SORTS, with a minus in front for descending. Raises UserError."""
     name = text.removeprefix("-")
     if name not in SORTS:
-        raise UserError(f"sort: there is no {name!r}; there are: {', '.join(SORTS)}")
+        raise UserError(f"sort: there is no order {name!r}; use one of {', '.join(SORTS)}")
     return Sort(name, text.startswith("-"))
 
 
@@ -168,7 +168,7 @@ def order_of(sort: Sort, *, backward: bool = False) -> str:
 
 
 def match_of(text: str) -> str:
-    """A query of the table of words; empty for a text without any."""
+    """A query of the table of words. Empty for a text without words."""
     quoted = " ".join(f'"{word}"' for word in words_of(text)[:_MOST_WORDS])
     return quoted if not quoted or text[-1:].isspace() else f"{quoted}*"
 

@@ -1,4 +1,4 @@
-"""What is to be shown: runs and files, found from the paths that were given."""
+"""The shown runs and files, found from the paths that were given."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ViewSource:
 
 @dataclass(slots=True)
 class Found:
-    """What there is to show, and the files of folders that have no rollouts."""
+    """The runs and files to show, and the files of folders that have no rollouts."""
 
     sources: list[ViewSource] = field(default_factory=list)
     others: list[Path] = field(default_factory=list)
@@ -64,16 +64,19 @@ def find_sources(paths: Iterable[Path]) -> Found:
             found.add(_file(absolute))
         else:
             raise UserError(
-                f"{path}: does not exist; name a run's output, a file of rows or a folder"
+                f"{path} does not exist. Name the --output of a run, a file of rows or a folder"
             )
     if not found.sources:
         named = ", ".join(map(str, paths)) or "nothing"
-        raise UserError(f"{named}: has no rollouts; they are what gym-cli collect writes")
+        raise UserError(
+            f"{named} has no rollouts. Name the --output of gym-cli collect, or a folder that "
+            "has one"
+        )
     return found
 
 
 def labels(paths: Sequence[Path]) -> list[str]:
-    """What to call each of some runs and files: its path from the folder that all are in."""
+    """The names of some runs and files: the path of each, from the folder that contains all."""
     if not paths:
         return []
     common = os.path.commonpath([path.parent for path in paths])

@@ -28,7 +28,7 @@ _MOST_INT: Final = (1 << 63) - 1
 
 
 class Summary:
-    """A row of the table; what the row does not say is empty, 0, or None for `started_at`."""
+    """A row of the table. A missing fact is empty, 0, or None for `started_at`."""
 
     def __init__(self, rollout: StoredRollout) -> None:
         metadata, failed = rollout.metadata, rollout.value("failure")
@@ -72,14 +72,14 @@ class Summary:
 
 
 def summary_of(line: bytes, where: str) -> Summary:
-    """The summary of a line of a file. Raises UserError where it is no rollout's row; the text
-    names `where` and the key.
+    """The summary of a line of a file. Raises UserError if the line is not a rollout's row; the
+    message has `where` and the key.
     """
     return Summary(rollout_of_line(line, where))
 
 
 def text_of(value: Json, key: str) -> str:
-    """A key that is a text; empty where it is anything else."""
+    """The value of a key if it is a text; else empty."""
     found = value.get(key)
     return clean(found) if isinstance(found, str) else ""
 

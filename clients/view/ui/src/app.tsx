@@ -21,16 +21,17 @@ import { TableView } from "./table";
 import type { Status } from "./types";
 
 const KEYS = [
-  ["j, k", "next and previous: row of the table, rollout, repeat"],
+  ["j, k", "next or previous row of the table, rollout or repeat"],
   ["Enter", "open the focused rollout"],
   ["/", "search"],
-  ["o", "overview and table"],
+  ["o", "overview, or back to the table"],
   ["r", "all repeats of the rollout's task"],
-  ["x", "mark to compare; d: compare the two marked rollouts"],
-  ["[, ]", "previous and next page"],
-  ["z", "fold and unfold reasoning"],
-  ["t", "theme: the system's, light, dark"],
-  ["Esc", "back to the table, or leave a field"],
+  ["x", "mark a rollout to compare"],
+  ["d", "compare the two marked rollouts"],
+  ["[, ]", "previous or next page"],
+  ["z", "fold or unfold reasoning"],
+  ["t", "theme: the system's, light or dark"],
+  ["Esc", "back to the table, or leave an input field"],
   ["?", "this list"],
 ] as const;
 const BUSY_MS = 1_000;

@@ -112,7 +112,7 @@ function OnePair({ pair }: { pair: Pair<Item> }) {
         <div class={item ? `item ${item.kind}` : "item missing"} key={side}>
           {!item && (
             <p class="dim">
-              <Side side={side} /> no such item
+              <Side side={side} /> no matching item
             </p>
           )}
           {item && !found && (

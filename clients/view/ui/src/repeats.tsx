@@ -54,7 +54,7 @@ export function RepeatsView(props: {
           {marked.length === 2 && (
             <>
               {" · "}
-              <a href={hrefOf("diff", marked, query)}>compare the two that are marked</a>
+              <a href={hrefOf("diff", marked, query)}>compare the two marked rollouts</a>
             </>
           )}
         </p>

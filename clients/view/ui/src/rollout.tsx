@@ -161,7 +161,9 @@ function ActorView(props: { actor: Actor; rollout: string; folded: boolean }) {
 }
 
 function ItemsLeft({ count }: { count: number }) {
-  return count > 0 ? <p class="dim">{number(count)} more items are in the row.</p> : null;
+  return count > 0 ? (
+    <p class="dim">{number(count)} more items are in the row, not on this page.</p>
+  ) : null;
 }
 
 function Head(props: {
@@ -304,11 +306,11 @@ function About({ detail }: { detail: Detail }) {
     ["attempt", String(row.attempt)],
     ["agent", row.agent],
     ["model", row.model],
-    ["stopped", words(row.stop) + (detail.stop_detail ? `: ${detail.stop_detail}` : "")],
+    ["stop reason", words(row.stop) + (detail.stop_detail ? `: ${detail.stop_detail}` : "")],
     ["model calls", number(row.turns)],
     ["tool calls", number(row.tool_calls)],
     ["tokens", `${number(row.input_tokens)} in, ${number(row.output_tokens)} out`],
-    ["took", duration(row.duration_us)],
+    ["duration", duration(row.duration_us)],
     ["started", instant(row.started_at)],
     ["tags", row.tags.join(", ")],
     ["row", detail.where],
@@ -334,7 +336,7 @@ function About({ detail }: { detail: Detail }) {
 
 function More({ detail, raw }: { detail: Detail; raw: string | null }) {
   const blocks: [string, string][] = [
-    ["calls beside the conversation", detail.side_calls],
+    ["model calls outside the conversation", detail.side_calls],
     ["rewards of tool calls", detail.tool_rewards],
     ["turns", detail.turns],
     ["annotations", detail.annotations],
@@ -364,7 +366,7 @@ function More({ detail, raw }: { detail: Detail; raw: string | null }) {
       {raw && (
         <p>
           <a href={raw} target="_blank" rel="noreferrer">
-            the row as it stands in its file
+            the row as stored in its file
           </a>
         </p>
       )}

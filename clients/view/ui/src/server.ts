@@ -54,10 +54,10 @@ async function get<T>(name: string, query?: URLSearchParams): Promise<T> {
   try {
     response = await fetch(`api/${name}${query ? `?${query}` : ""}`);
   } catch {
-    throw new Error("gym-cli view does not answer; is it still running?");
+    throw new Error("gym-cli view does not answer. Check that it still runs.");
   }
   if (response.status === 403) {
-    throw new Error("The session is over. Open the address that gym-cli view printed.");
+    throw new Error("The session has ended. Open the address that gym-cli view printed.");
   }
   const said = (await response.json()) as T & { error?: string };
   if (!response.ok) throw new Error(said.error ?? response.statusText);

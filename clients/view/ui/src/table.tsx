@@ -113,7 +113,9 @@ export function TableView(props: {
             {marked.length > 0 && ` · ${marked.length} of 2 marked to compare`}
           </>
         )}
-        {marked.length === 2 && <a href={hrefOf("diff", marked, query)}> compare them</a>}
+        {marked.length === 2 && (
+          <a href={hrefOf("diff", marked, query)}> compare the two marked rollouts</a>
+        )}
       </p>
       <div class="scroll">
         <table class="rollouts" aria-busy={rows.waiting}>
@@ -163,7 +165,7 @@ export function TableView(props: {
 // Why a table is empty.
 function nothing(query: URLSearchParams, status: Status | null, later: boolean): string {
   if (filtersOf(query).size) return "No rollouts match these filters.";
-  if (later) return "There are fewer pages.";
+  if (later) return "There is no such page: the table has fewer pages.";
   const more =
     status?.state === "indexing" ||
     status?.sources.some((one) => /^(running|not ended)$/.test(one.state));

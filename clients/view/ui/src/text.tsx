@@ -13,7 +13,11 @@ export function Plain({ text }: { text: string }) {
     <>
       {pieces(text).map((piece, at) =>
         piece.escaped ? (
-          <span class="escape" key={at} title="a character that would not be seen">
+          <span
+            class="escape"
+            key={at}
+            title="an invisible character, or one that changes the direction of text"
+          >
             {piece.text}
           </span>
         ) : (

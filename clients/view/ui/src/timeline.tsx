@@ -23,7 +23,7 @@ export function Timeline({ timeline }: { timeline: Detail["timeline"] }) {
     <>
       <table class="bars timeline">
         <caption>
-          {spans.length ? "Calls in time" : "Time by stage"}, {duration(whole)} in all
+          {spans.length ? "Calls over time" : "Time by stage"}, {duration(whole)} in total
         </caption>
         <tbody>
           {rows.slice(0, all ? undefined : AT_ONCE).map((row, at) => (

@@ -27,10 +27,10 @@ export function CallTokens(props: { rollout: string; call: Call; thread: number 
         {open ? "Hide" : "Show"} {number(call.sampled)} tokens
       </button>
       <span class="dim">
-        read {number(call.prompt)}
-        {call.shared > 0 && `, ${number(call.shared)} of them as before`}
+        prompt of {number(call.prompt)} tokens
+        {call.shared > 0 && `, ${number(call.shared)} of them from the previous call`}
         {call.mean_logprob !== null && ` · mean logprob ${number(call.mean_logprob)}`}
-        {call.least_logprob !== null && ` · least ${number(call.least_logprob)}`}
+        {call.least_logprob !== null && ` · lowest ${number(call.least_logprob)}`}
       </span>
       {call.fork && <span class="badge warn">fork: the history was rewritten</span>}
       {open && <HeatMap rollout={rollout} call={call.call} thread={thread} />}
@@ -75,7 +75,7 @@ function HeatMap(props: { rollout: string; call: number; thread: number }) {
         )}
         <p>
           {value.left > 0 && `${number(value.left)} more tokens are not shown. `}
-          {value.texts && `Text by ${value.tokenizer ? plain(value.tokenizer) : "the row"}.`}
+          {value.texts && `Text from ${value.tokenizer ? plain(value.tokenizer) : "the row"}.`}
           {!value.logprobs && " Logprobs were not captured."}
         </p>
         {value.logprobs && <Legend />}

@@ -1,11 +1,11 @@
-"""Collect: many rollouts over one stream, for collectors. The agent's side.
+"""The agent's side of Collect, which carries many rollouts of a collector over one stream.
 
 server       all collectors: hello, resumption, free places, load, shutdown
 collector    one collector's connection and the tasks of its attempts
-stream       one collector's stream: what it asked for, what it is sent (pure)
+stream       one collector's stream: its requests, and the messages to send (pure)
 run_queue    the attempts of one stream, waiting and running (pure)
 send_buffer  the events of one stream, until they are acknowledged (pure)
-errors       why a collector does not get what it asked for
+errors       the errors that a collector gets
 """
 
 from gymmesh_agent.collect_stream.config import CollectConfig

@@ -33,14 +33,16 @@ class Host(Protocol):
         sink: EventSink,
         waited_s: float,
     ) -> None:
-        """Run an attempt, whose events go to `sink`, until it is cancelled. Raises MeshError."""
+        """Run an attempt until it ends or is cancelled; its events go to `sink`. Raises
+        MeshError.
+        """
 
 
 class CollectorConnection(SendTimer):
     """One connection of a collector.
 
     Attributes:
-        error: why the connection ends; None: normally.
+        error: why the connection ends; None: it ends normally.
         finishing: whether the collector has ended its side of the stream.
     """
 
@@ -52,7 +54,7 @@ class CollectorConnection(SendTimer):
         self.finishing = False
 
     def end(self, error: MeshError | None = None) -> None:
-        """Send what there is, and end."""
+        """Send everything that waits to be sent, and end the connection."""
         if not self.closed:
             self.error = error
             self.close()
@@ -62,16 +64,16 @@ class CollectorClient:
     """A collector that this agent serves.
 
     Args:
-        host: runs its attempts.
+        host: runs the collector's attempts.
         changed: called with the collector when an attempt has ended.
-        cursor: the first event has the next cursor after this one.
+        cursor: the first event has the cursor after this one.
 
     Attributes:
         stream: the state of the stream.
         queue: the stream's attempts.
         connection: the current connection; None while disconnected.
-        lost_at: when it disconnected, in the clock's seconds; None while connected.
-        gone: whether it will not reconnect: its events are dropped.
+        lost_at: when the collector disconnected, in the clock's seconds; None while connected.
+        gone: whether the collector will not reconnect. Its events are then dropped.
     """
 
     def __init__(
@@ -95,7 +97,7 @@ class CollectorClient:
         self._waits = metrics.COLLECT_WAIT_SECONDS.labels(host.name)
 
     def connect(self, connection: CollectorConnection) -> None:
-        """Send on this connection from now on; an earlier one ends."""
+        """Send on this connection from now on; an earlier connection ends."""
         if self.connection is not None:
             self.connection.end(errors.cancelled("another connection has taken this stream over"))
         self.connection, self.lost_at = connection, None
@@ -107,14 +109,14 @@ class CollectorClient:
             self.connection, self.lost_at = None, time.monotonic()
 
     def receive(self, request: agent_pb2.CollectRequest) -> None:
-        """Do what a message says. Raises MeshError when it breaks the contract."""
+        """Carry out a message. Raises MeshError if the message breaks the contract."""
         self._cancel(self.stream.receive(request, time.monotonic()))
         if not self.stream.buffer.full:
             self._room.set()
         self.send()
 
     def send(self) -> None:
-        """Have what there is to be sent leave in its time."""
+        """Send the waiting messages within the configured time."""
         if self.connection is None:
             return
         if self.stream.replies:
@@ -123,23 +125,23 @@ class CollectorClient:
             self.connection.send_within()
 
     def outgoing(self, connection: CollectorConnection) -> Iterator[agent_pb2.CollectResponse]:
-        """What is to leave on a connection now; nothing when it is not the last one."""
+        """The messages to send on a connection now; empty if it is not the latest connection."""
         if self.connection is connection:
             yield from self.stream.outgoing()
 
     def start_next(self) -> None:
-        """Run the attempt that waited longest."""
+        """Run the attempt that has waited longest."""
         attempt = self.queue.start_next()
         if attempt is not None:
             self._tasks[attempt] = asyncio.create_task(self._run(attempt))
 
     def stop(self) -> Iterable[asyncio.Task[None]]:
-        """Cancel all attempts that run; each still gets its terminal event."""
+        """Cancel all running attempts; each still gets its terminal event."""
         self._cancel(self._tasks)
         return self._tasks.values()
 
     def abandon(self) -> None:
-        """It will not come back: cancel all, keep nothing."""
+        """The collector will not reconnect: cancel all attempts and keep nothing."""
         self.gone = True
         self.queue.remove_all_waiting()
         if self.connection is not None:
@@ -173,7 +175,7 @@ class CollectorClient:
     def _take(
         self, attempt: QueuedAttempt, event: rollout_pb2.RolloutEvent
     ) -> asyncio.Event | None:
-        """An EventSink for an attempt: its events gather in the stream."""
+        """An EventSink for an attempt: adds the attempt's events to the stream."""
         if attempt.ended or self.gone:
             return None
         stream, connection = self.stream, self.connection

@@ -11,17 +11,19 @@ class CollectConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """How an agent serves collectors; `collect:` of an agent's configuration.
 
     Attributes:
-        capacity: the most attempts side by side, over all collectors.
-        queue: the most starts of one collector that wait; more are refused (QUEUE_FULL).
-        resume_window_s: seconds for which rollouts go on, and their events are kept, after a
+        capacity: the maximum number of concurrent attempts, over all collectors.
+        queue: the maximum number of waiting starts of one collector; further starts are refused
+            (QUEUE_FULL).
+        resume_window_s: seconds that rollouts continue, and their events are kept, after a
             collector's connection is lost.
-        buffer_mb: MiB of events of one collector that are kept until it has stored them; its
-            rollouts wait beyond that.
-        flush_ms: the longest that an event waits for others to leave with, in milliseconds; one
-            that ends an attempt waits less when fewer than some hundred run.
+        buffer_mb: MiB of events of one collector that the agent keeps until the collector has
+            stored them. If the buffer is full, the collector's rollouts wait.
+        flush_ms: the maximum time, in milliseconds, that an event waits to be sent together with
+            others. If fewer than some hundred attempts run, an event that ends an attempt waits
+            less.
 
     Raises:
-        ValueError: a value that cannot be meant; the sentence names the key.
+        ValueError: an invalid value; the message names the key.
     """
 
     capacity: int = 16_384

@@ -1,4 +1,4 @@
-"""Why a collector does not get what it asked for."""
+"""The errors that a collector gets."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ RUN_ROLLOUT: Final = "gymmesh.agent.v1.AgentService/RunRollout"
 
 
 def invalid_message(reason: Any, field: str, problem: str) -> MeshError:
-    """A message breaks the contract."""
+    """The error of a message that breaks the contract."""
     metadata = {"field": field, "method": METHOD}
     return MeshError(reason, f"the message's field '{field}' {problem}", metadata=metadata)
 
 
 def no_hello(field: str) -> MeshError:
-    """The first message is no valid hello."""
+    """The error of a first message that is not a valid hello."""
     return MeshError(
         errors_pb2.ERROR_REASON_REQUIRED_FIELD_MISSING,
         f"the first message needs the field '{field}'",
@@ -27,15 +27,15 @@ def no_hello(field: str) -> MeshError:
 
 
 def too_late(what: str) -> MeshError:
-    """A time limit passed."""
+    """The error after a time limit passed."""
     return MeshError(errors_pb2.ERROR_REASON_DEADLINE_PASSED, what, metadata={"method": METHOD})
 
 
 def cancelled(why: str = "the collector cancelled it") -> MeshError:
-    """It is not wanted any more."""
+    """The error of an attempt that the collector cancelled."""
     return MeshError(errors_pb2.ERROR_REASON_CALLER_CANCELLED, why)
 
 
 def draining(agent: str) -> MeshError:
-    """The agent shuts down."""
+    """The error while the agent shuts down."""
     return MeshError(errors_pb2.ERROR_REASON_DRAINING, f"agent '{agent}' is shutting down")

@@ -8,7 +8,7 @@ from gymmesh_runtime.metrics import gauge, histogram
 
 COLLECT_STREAMS: Final = gauge(
     "gymmesh_collect_streams",
-    "Collectors' streams that this agent holds, those within their resume window included.",
+    "Streams of collectors that this agent holds, including streams that can still be resumed.",
     "agent",
 )
 COLLECT_WAITING: Final = gauge(
@@ -21,6 +21,6 @@ COLLECT_WAIT_SECONDS: Final = histogram(
 )
 COLLECT_CAPACITY: Final = gauge(
     "gymmesh_collect_capacity",
-    "Attempts that this agent runs side by side for collectors, at most.",
+    "Maximum number of attempts that this agent runs at the same time for collectors.",
     "agent",
 )

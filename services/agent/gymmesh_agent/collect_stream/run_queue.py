@@ -13,11 +13,11 @@ from gymmesh_agent.collect_stream.send_buffer import Key
 
 @dataclass(slots=True, eq=False)
 class QueuedAttempt:
-    """An attempt that a collector asked for.
+    """An attempt that a collector requested.
 
     Attributes:
         key: the rollout's id and the attempt's number.
-        asked_at: when it was asked for, in the clock's seconds.
+        asked_at: when the collector requested it, in the clock's seconds.
         due: when it must end, in the clock's seconds; infinity: it has no deadline.
         events: how many events it has sent.
         ended: whether its terminal event was sent, or its start refused.
@@ -55,15 +55,15 @@ class RunQueue:
 
     @property
     def idle(self) -> bool:
-        """Whether none waits or runs."""
+        """Whether no attempt waits or runs."""
         return not self.waiting and not self.running
 
     def knows(self, key: Key) -> bool:
-        """Whether a start of this attempt is a repetition."""
+        """Whether a start of this attempt is a repeat."""
         return key in self.waiting or key in self.running or key in self._ended
 
     def add(self, attempt: QueuedAttempt) -> bool:
-        """Have an attempt wait that is not known; False when the queue is full."""
+        """Add a new attempt to the waiting ones; False if the queue is full."""
         if len(self.waiting) >= self.max_waiting:
             return False
         self.waiting[attempt.key] = attempt
@@ -71,7 +71,7 @@ class RunQueue:
         return True
 
     def start_next(self) -> QueuedAttempt | None:
-        """The attempt that waited longest, which runs from now on."""
+        """The attempt that has waited longest. It counts as running from now on."""
         if not self.waiting:
             return None
         key = next(iter(self.waiting))
@@ -79,11 +79,11 @@ class RunQueue:
         return attempt
 
     def remove_waiting(self, key: Key) -> bool:
-        """Take an attempt out that waits; False when it does not."""
+        """Remove a waiting attempt; False if the attempt does not wait."""
         return self.waiting.pop(key, None) is not None
 
     def remove_overdue(self, now: float) -> list[Key]:
-        """Take those out that waited until their time was over; the earliest first."""
+        """Remove the attempts that waited until their deadline; the earliest first."""
         if now < self._earliest:
             return []
         late = sorted((one.due, key) for key, one in self.waiting.items() if one.due <= now)
@@ -93,21 +93,21 @@ class RunQueue:
         return [key for _, key in late]
 
     def remove_all_waiting(self) -> list[Key]:
-        """Take all out that wait."""
+        """Remove all waiting attempts."""
         waiting = list(self.waiting)
         self.waiting.clear()
         return waiting
 
     def finish(self, attempt: QueuedAttempt) -> None:
-        """An attempt does not run any more."""
+        """An attempt has stopped running."""
         self.running.pop(attempt.key, None)
 
     def remember(self, key: Key) -> None:
-        """An attempt's terminal event waits to be acknowledged."""
+        """The terminal event of an attempt waits to be acknowledged."""
         self._ended.add(key)
 
     def forget(self, keys: Iterable[Key]) -> None:
-        """The terminal events of these are acknowledged."""
+        """The terminal events of these attempts are acknowledged."""
         self._ended.difference_update(keys)
 
 
@@ -123,11 +123,11 @@ Q = TypeVar("Q", bound=HasQueue)
 
 
 def next_to_start(owners: Iterable[Q], capacity: int) -> Q | None:
-    """The one that starts an attempt next: of those in whose queue one waits, the one with the
-    fewest running.
+    """The queue that starts an attempt next: of those with a waiting attempt, the one with the
+    fewest running attempts.
 
-    None when nothing waits, or `capacity` attempts run already. A stream that has all places for
-    itself gives them up one by one, as its attempts end.
+    None if no attempt waits, or if `capacity` attempts already run. A stream that has all places
+    gives them up one by one, as its attempts end.
     """
     total, fewest = 0, capacity
     chosen: Q | None = None
@@ -140,5 +140,5 @@ def next_to_start(owners: Iterable[Q], capacity: int) -> Q | None:
 
 
 def fair_share(capacity: int, streams: int) -> int:
-    """How many attempts one of several streams should have running; at least one."""
+    """How many attempts each of several streams should have running; at least one."""
     return max(1, capacity // max(1, streams))

@@ -1,8 +1,8 @@
 """The events of one stream, from the moment they happen until they are acknowledged. Pure.
 
-An event's cursor is its place among all events of the stream, from 1; a batch carries the cursor
-of its last event. So a stream that is resumed goes on in the middle of a batch if it must, and the
-same event has the same cursor however often it is sent.
+An event's cursor is its place among all events of the stream, from 1. A batch has the cursor of its
+last event. So a stream can resume in the middle of a batch, and an event keeps its cursor however
+often it is sent.
 
     add -> (credit) take -> acknowledge
              ^-- resume --'
@@ -17,7 +17,7 @@ from typing import Final
 from gymmesh_runtime.errors import field_invalid
 
 Key = tuple[str, int]
-"""An attempt: the rollout's id and the attempt's number."""
+"""The key of an attempt: the rollout's id and the attempt's number."""
 
 #: What an event takes in memory beside its bytes.
 OVERHEAD: Final = 160
@@ -26,16 +26,16 @@ OVERHEAD: Final = 160
 class SendBuffer:
     """Events to send, and sent events that may have to be sent again.
 
-    It never drops an event: senders wait while the buffer is full.
+    The buffer never drops an event: while it is full, senders wait.
 
     Args:
         max_bytes: the buffer is full when its events, sent or not, have this many bytes.
-        cursor: the first event has the next cursor after this one.
+        cursor: the first event has the cursor after this one.
 
     Attributes:
         sent: the cursor of the last event that was sent on this connection.
         credit: how many events may be sent.
-        size: bytes of all events in the buffer, overhead included.
+        size: bytes of all events in the buffer, including overhead.
     """
 
     def __init__(self, max_bytes: int, *, cursor: int = 0) -> None:
@@ -64,21 +64,25 @@ class SendBuffer:
 
     @property
     def unsent(self) -> int:
-        """How many events were not sent on this connection."""
+        """How many events were not yet sent on this connection."""
         return self.last - self.sent
 
     def add(self, event: bytes, ends: Key | None = None) -> None:
-        """Take an event, and the attempt that it ends. It is taken even when the buffer is full."""
+        """Add an event, and the attempt that the event ends, if any. The event is added even if
+        the buffer is full.
+        """
         self._events.append(event)
         self.size += len(event) + OVERHEAD
         if ends is not None:
             self._ends.append((self.last, ends))
 
     def take(self, until: int, *, max_events: int, max_bytes: int) -> list[bytes]:
-        """The next events to be sent, as far as credit goes, none after the cursor `until`.
+        """The next events to send: as many as the credit permits, and none after the cursor
+        `until`.
 
-        Each costs one unit of credit; `sent` is the cursor of the last one then. One that is
-        larger than `max_bytes` comes alone. Empty when none may be sent.
+        Each event costs one unit of credit. Afterwards, `sent` is the cursor of the last returned
+        event. An event that is larger than `max_bytes` is returned alone. The result is empty if no
+        event may be sent.
         """
         count = min(until - self.sent, self.credit, max_events)
         if count <= 0:
@@ -94,14 +98,14 @@ class SendBuffer:
         return batch
 
     def acknowledge(self, cursor: int) -> list[Key]:
-        """Forget the events up to a cursor; returns the attempts that ended with them.
+        """Remove the events up to a cursor, and return the attempts that ended with these events.
 
         Raises:
-            MeshError: FIELD_INVALID; no such event was sent yet.
+            MeshError: FIELD_INVALID: no event with this cursor was sent yet.
         """
         if cursor > self._most_sent:
             raise field_invalid(
-                "ack.cursor", f"{cursor} is beyond the last event sent, {self._most_sent}"
+                "ack.cursor", f"is {cursor}, beyond the last event sent, {self._most_sent}"
             )
         count = max(0, cursor - self._acknowledged)
         self.size -= sum(map(len, self._events[:count])) + count * OVERHEAD
@@ -115,9 +119,9 @@ class SendBuffer:
         return ended
 
     def resume(self, last_cursor: int, credit: int) -> bool:
-        """Go on right after a cursor, on a new connection; False when that cannot be.
+        """Resume right after a cursor, on a new connection; False if that is impossible.
 
-        Zero stands for the beginning.
+        Zero means the beginning.
         """
         last_cursor = last_cursor or self._first
         if not self._acknowledged <= last_cursor <= self._most_sent:

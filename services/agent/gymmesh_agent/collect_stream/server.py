@@ -50,12 +50,12 @@ class CollectServer:
     async def serve(
         self, requests: AsyncIterator[agent_pb2.CollectRequest], identity: str = ""
     ) -> AsyncGenerator[agent_pb2.CollectResponse, None]:
-        """One connection of a collector, from hello to its end.
+        """Serve one connection of a collector, from hello to its end.
 
         Streams belong to the caller's identity.
 
         Raises:
-            MeshError: the collector breaks the contract, another connection took the stream over,
+            MeshError: the collector breaks the contract, another connection took over the stream,
                 or the agent shuts down.
         """
         hello = await _read_hello(requests)
@@ -86,7 +86,9 @@ class CollectServer:
                 self._finish(stream_id, collector)
 
     def drain(self, grace_s: float) -> None:
-        """Start nothing more; what runs may end within `grace_s` seconds, then is cancelled."""
+        """Start no further attempts. Running attempts may end within `grace_s` seconds, and are
+        then cancelled.
+        """
         if self._draining:
             return
         self._draining = True
@@ -96,7 +98,7 @@ class CollectServer:
             collector.send()
 
     async def close(self) -> None:
-        """End all streams; the events on their way get a moment to leave."""
+        """End all streams, after a short wait for events that are being sent."""
         self.drain(0.0)
         tasks = [task for one in self._collectors.values() for task in one.stop()]
         if tasks:
@@ -114,7 +116,7 @@ class CollectServer:
             self._ticks.cancel()
 
     def _open(self, hello: agent_pb2.CollectHello, stream_id: str) -> tuple[CollectorClient, bool]:
-        """The collector that says hello, and whether its stream goes on or is new."""
+        """The collector that says hello, and whether its stream is resumed or new."""
         known = self._collectors.get(stream_id)
         if known is not None and known.stream.resume(hello.last_cursor, hello.credit):
             return known, True
@@ -153,7 +155,7 @@ class CollectServer:
         collector: CollectorClient,
         connection: CollectorConnection,
     ) -> bool:
-        """Do what a message says; False where that has ended the connection with an error."""
+        """Carry out a message; False if the message ended the connection with an error."""
         try:
             collector.receive(request)
             self._start_attempts()
@@ -169,7 +171,7 @@ class CollectServer:
         collector: CollectorClient,
         connection: CollectorConnection,
     ) -> None:
-        """Do what the messages of a connection say, to its end."""
+        """Carry out the messages of a connection until it ends."""
         try:
             async for request in requests:
                 if collector.connection is not connection:
@@ -192,7 +194,7 @@ class CollectServer:
             self._end_where_done(collector)
 
     def _start_attempts(self) -> None:
-        """Give free places to attempts that wait."""
+        """Start waiting attempts in free places."""
         collectors, capacity = self._collectors.values(), self._config.capacity
         while (collector := next_to_start(collectors, capacity)) is not None:
             collector.start_next()
@@ -208,10 +210,11 @@ class CollectServer:
             connection.end(errors.draining(self._host.name))
 
     def _finish(self, stream_id: str, collector: CollectorClient) -> None:
-        """Forget a stream with nothing more to do, but for the cursor at which it could go on.
+        """Forget a stream that has nothing more to do, except the cursor at which it could be
+        resumed.
 
-        Its collector comes back where it had not said all: gRPC ends the requests of a connection
-        that breaks in the same way.
+        The collector reconnects if it had more to say: gRPC ends the requests of a broken
+        connection in the same way as those of a finished one.
         """
         if self._collectors.get(stream_id) is collector:
             self._finished[stream_id] = collector.stream.buffer.last
@@ -226,7 +229,7 @@ class CollectServer:
         self._count()
 
     async def _tick_on(self) -> None:
-        """Do what depends on the time, for as long as there are collectors."""
+        """Do what depends on the time, as long as there are collectors."""
         while self._collectors:
             await asyncio.sleep(_TICK_S)
             self._tick(time.monotonic())
@@ -255,7 +258,9 @@ class CollectServer:
 
 
 async def _read_hello(requests: AsyncIterator[agent_pb2.CollectRequest]) -> agent_pb2.CollectHello:
-    """The first message. Raises MeshError when it is no hello, or none comes in time."""
+    """The first message. Raises MeshError if it is not a hello, or if no message arrives in
+    time.
+    """
     request = agent_pb2.CollectRequest()
     try:
         async with asyncio.timeout(_HELLO_S):

@@ -1,7 +1,7 @@
 """One collector's stream: its requests, and the messages to send to it. Pure.
 
-Methods receive messages and events, with the time if it matters. Messages to send collect in
-`buffer` and `replies` until `outgoing` takes them.
+Methods receive messages and events, and the time if it matters. Messages to send are collected in
+`buffer` and `replies` until `outgoing` returns them.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ class ServedStream:
 
     Args:
         agent: the agent's name.
-        max_waiting: the most attempts that may wait.
-        max_bytes: with so many bytes of events, attempts have to wait.
+        max_waiting: the maximum number of waiting attempts.
+        max_bytes: while the events have at least this many bytes, attempts wait.
         cursor: the first event has the cursor after this one.
 
     Attributes:
         queue: the stream's attempts.
-        buffer: its events.
-        replies: messages other than events to be sent.
-        refusal: why nothing is started any more; None while something is.
+        buffer: the stream's events.
+        replies: messages to send that are not events.
+        refusal: why no attempt is started any more; None: attempts are started.
     """
 
     def __init__(self, agent: str, max_waiting: int, max_bytes: int, *, cursor: int = 0) -> None:
@@ -56,7 +56,7 @@ class ServedStream:
 
     @property
     def settled(self) -> bool:
-        """Whether no attempt waits or runs, and no event waits for more than credit allows."""
+        """Whether no attempt waits or runs, and no event waits for anything but credit."""
         return self.queue.idle and self.buffer.unsent <= self.buffer.credit
 
     @property
@@ -65,16 +65,16 @@ class ServedStream:
         return self.queue.idle and not len(self.buffer)
 
     def resume(self, last_cursor: int, credit: int) -> bool:
-        """Go on after a cursor, on a new connection; False when that cannot be."""
+        """Resume after a cursor, on a new connection; False if that is impossible."""
         # What was to be sent on the last connection is said again where it still matters.
         self.replies.clear()
         return self.buffer.resume(last_cursor, credit)
 
     def receive(self, request: agent_pb2.CollectRequest, now: float) -> list[QueuedAttempt]:
-        """Do what a message says; returns the running attempts that it cancels.
+        """Carry out a message, and return the running attempts that it cancels.
 
         Raises:
-            MeshError: the message breaks the contract; the connection is to end.
+            MeshError: the message breaks the contract; the connection must end.
         """
         kind = request.WhichOneof("message")
         if kind == "starts":
@@ -96,7 +96,7 @@ class ServedStream:
         return []
 
     def add_event(self, attempt: QueuedAttempt, event: rollout_pb2.RolloutEvent) -> None:
-        """An attempt's next event happened."""
+        """Add the next event of an attempt."""
         if event.WhichOneof("event") in _TERMINAL:
             attempt.ended = True
             self.queue.remember(attempt.key)
@@ -106,7 +106,9 @@ class ServedStream:
         attempt.events += 1
 
     def finish(self, attempt: QueuedAttempt, error: MeshError) -> None:
-        """An attempt does not run any more; `error` says why, if it had no terminal event."""
+        """An attempt has stopped running; `error` says why, if the attempt had no terminal
+        event.
+        """
         if not attempt.ended:
             # The collector gets an end of every attempt.
             if attempt.events:
@@ -117,9 +119,10 @@ class ServedStream:
         self.queue.finish(attempt)
 
     def refuse(self, keys: Iterable[Key], error: MeshError) -> None:
-        """Say that these attempts are not started.
+        """Report that these attempts are not started.
 
-        A refusal that is lost with its connection is no loss: the collector asks again.
+        If a refusal is lost with its connection, no harm is done: the collector requests the
+        attempts again.
         """
         refs = [agent_pb2.AttemptRef(rollout_id=key[0], attempt=key[1]) for key in keys]
         if refs:
@@ -127,17 +130,19 @@ class ServedStream:
             self.replies.append(agent_pb2.CollectResponse(start_refused=refused))
 
     def refuse_all(self, error: MeshError) -> None:
-        """Start nothing any more: neither what waits nor what may come."""
+        """Start no further attempt: refuse the waiting ones and all future ones."""
         self.refusal = error
         self.refuse(self.queue.remove_all_waiting(), error)
 
     def refuse_overdue(self, now: float) -> None:
-        """Refuse those that waited until their time was over."""
+        """Refuse the attempts that waited until their deadline."""
         why = "the rollout's time ran out before an agent slot was free"
         self.refuse(self.queue.remove_overdue(now), errors.too_late(why))
 
     def report_load(self, now: float, target: int, capacity: int) -> None:
-        """Tell how busy the agent is, where that has changed or much time has passed."""
+        """Report the agent's load, if it has changed or if much time has passed since the last
+        report.
+        """
         running, waiting = len(self.queue.running), len(self.queue.waiting)
         load = (running, waiting, target)
         reported_at, reported = self._reported or (-math.inf, (0, 0, capacity))
@@ -149,7 +154,7 @@ class ServedStream:
             self.replies.append(agent_pb2.CollectResponse(load=message))
 
     def outgoing(self) -> Iterator[agent_pb2.CollectResponse]:
-        """Take what is to be sent now; what happens meanwhile is sent the next time."""
+        """The messages to send now. Later messages are sent the next time."""
         replies, self.replies = self.replies, []
         until = self.buffer.last
         while events := self.buffer.take(until, max_events=_MAX_EVENTS, max_bytes=_MAX_BYTES):
@@ -183,7 +188,7 @@ class ServedStream:
         return running
 
     def _failed(self, attempt: QueuedAttempt, error: MeshError) -> rollout_pb2.RolloutEvent:
-        """The terminal event of an attempt that sent events, but not this one."""
+        """The terminal event of an attempt that sent events, but no terminal event of its own."""
         boundary = rollout_pb2.BOUNDARY_AGENT
         if attempt.cancelled:
             boundary = rollout_pb2.BOUNDARY_CANCELLED
@@ -201,7 +206,7 @@ class ServedStream:
 
 
 def batch_of(events: Iterable[bytes], cursor: int) -> agent_pb2.CollectEvents:
-    """A batch of events, each a RolloutEvent in its bytes; the last one has the cursor."""
+    """A batch of events, each a serialised RolloutEvent; the last event has the cursor."""
     batch = agent_pb2.CollectEvents(cursor=cursor)
     for event in events:
         batch.events.add().MergeFromString(event)

@@ -94,9 +94,9 @@ class Environments:
 
     Args:
         call_s: seconds that one call (session, tool, turn) may take.
-        verify_s: seconds after which an environment without a verdict is given up.
+        verify_s: seconds after which the agent gives up on an environment that returns no verdict.
         agent, agent_instance_id: the agent's name and instance in the mesh.
-        wants_choices: whether sessions are asked for the task's choices.
+        wants_choices: whether the agent asks sessions for the task's choices.
     """
 
     def __init__(
@@ -118,14 +118,16 @@ class Environments:
         self._descriptions: dict[str, resource_pb2.GetEnvironmentResponse] = {}
 
     def verifier(self, instance: discovery_pb2.Instance) -> VerifyPeer:
-        """The verifier at an instance. Raises MeshError where there is none."""
+        """The verifier at an instance. Raises MeshError if there is none."""
         peer: VerifyPeer = self.directory.peer(instance, VERIFY_SERVICE)
         return peer
 
     async def describe(
         self, instance: discovery_pb2.Instance, timeout: float, *, again: bool = False
     ) -> resource_pb2.GetEnvironmentResponse:
-        """The environment's own description; with `again`, requested again. Raises MeshError."""
+        """The environment's description of itself; with `again`, it is requested again. Raises
+        MeshError.
+        """
         known = self._descriptions.get(instance.id)
         if known is None or again:
             peer: ResourcePeer = self.directory.peer(instance)
@@ -137,11 +139,11 @@ class Environments:
     async def judge_group(
         self, group: verify_pb2.VerifyGroupRequest, context: CallContext
     ) -> verify_pb2.VerifyGroupResponse:
-        """Have the repeats of a task judged together by the task's environment.
+        """Let the task's environment judge the repeats of a task together.
 
         Raises:
-            MeshError: what the environment raises; CONTRACT_VIOLATED when its verdicts do not fit
-                the members.
+            MeshError: what the environment raises; CONTRACT_VIOLATED if its verdicts do not fit the
+                members.
         """
         instance = await self.directory.pick(
             RESOURCE_SERVICE, group.task.environment, timeout=context.timeout(PICK_S)
@@ -160,18 +162,19 @@ class Environments:
 
 
 class SessionClient:
-    """One attempt's session. Every step but `close` raises StepFailed.
+    """One attempt's session. Every step except `close` raises StepFailed.
 
     Args:
         attempt: its name is the request_id of CreateSession.
-        task: passed on as it is.
+        task: passed on unchanged.
 
     Attributes:
         name: the environment's name.
-        environment: what the environment says of itself; empty until it is asked.
+        environment: the environment's description of itself; empty until it is requested.
         version: the environment's version; empty until it is known.
         session_id: empty until the session is open.
-        opened: the answer to CreateSession: seed, tools, first items; empty until it is open.
+        opened: the answer to CreateSession: seed, tools, first items; empty until the session is
+            open.
     """
 
     def __init__(
@@ -203,12 +206,14 @@ class SessionClient:
 
     @property
     def address(self) -> str:
-        """The address of that instance, as it is registered."""
+        """The registered address of that instance."""
         return "" if self._instance is None else self._instance.address
 
     @property
     def retry_safe(self) -> bool:
-        """Whether the environment allows another attempt; True while nothing was done there."""
+        """Whether the environment permits another attempt; True while the attempt has done
+        nothing there.
+        """
         return not self._asked or self.environment.retry_safe
 
     async def open(self) -> None:
@@ -234,7 +239,9 @@ class SessionClient:
     async def call_tool(
         self, name: str, arguments: bytes, call_id: str, request_id: str
     ) -> resource_pb2.CallToolResponse:
-        """Call a tool. A tool that the environment does not have is an answer for the model."""
+        """Call a tool. If the environment has no such tool, the model gets an answer that says
+        so.
+        """
         request = resource_pb2.CallToolRequest(
             session_id=self.session_id,
             name=name,
@@ -247,7 +254,9 @@ class SessionClient:
             if reply.outcome == rollout_pb2.TOOL_OUTCOME_UNSPECIFIED:
                 raise violated("outcome", f"the answer of tool '{name}' has no outcome")
             if not math.isfinite(reply.reward):
-                raise violated("reward", f"the reward of tool '{name}' is {reply.reward}")
+                raise violated(
+                    "reward", f"the reward of tool '{name}' is {reply.reward}, not a finite number"
+                )
             return reply
         except MeshError as error:
             if error.reason != errors_pb2.ERROR_REASON_TOOL_NOT_FOUND:
@@ -259,16 +268,20 @@ class SessionClient:
     async def next_turn(
         self, new_items: Sequence[responses_pb2.Item], request_id: str
     ) -> resource_pb2.NextTurnResponse:
-        """Give the environment its turn after these items."""
+        """Let the environment take its turn after these items."""
         request = resource_pb2.NextTurnRequest(
             session_id=self.session_id, new_items=new_items, request_id=request_id
         )
         try:
             reply = await self._peer.NextTurn(request, timeout=self._hop())
             if not reply.items and not reply.done:
-                raise violated("items", "the environment's turn is empty, but it is not done")
+                raise violated(
+                    "items", "the environment's turn has no items, but the episode is not done"
+                )
             if not math.isfinite(reply.reward):
-                raise violated("reward", f"the reward of the turn is {reply.reward}")
+                raise violated(
+                    "reward", f"the reward of the turn is {reply.reward}, not a finite number"
+                )
             return reply
         except MeshError as error:
             raise StepFailed(error, FailureStage.TURN, self.name) from error
@@ -276,7 +289,7 @@ class SessionClient:
     async def play(
         self, endpoint: resource_pb2.ModelEndpoint, timeout: float
     ) -> resource_pb2.PlayEpisodeResponse:
-        """Have the environment play the episode itself. Takes as long as that does."""
+        """Let the environment play the episode itself. Returns when the episode is over."""
         request = resource_pb2.PlayEpisodeRequest(session_id=self.session_id, endpoint=endpoint)
         try:
             return await self._peer.PlayEpisode(request, timeout=self._clock.hop(timeout))
@@ -289,8 +302,8 @@ class SessionClient:
         stop_reason: rollout_pb2.StopReason.ValueType,
         turn_rewards: Sequence[float],
     ) -> tuple[rollout_pb2.Verified, verify_pb2.VerifyResponse]:
-        """The rollout's verdict, given where the session is, with the turns' rewards in it, and the
-        session's final state where the environment keeps it; and the answer that it is from.
+        """The rollout's verdict and the instance's answer that it comes from. The verdict
+        includes the turns' rewards, and the session's final state if the environment keeps it.
         """
         attempt, component = self._attempt, self.name
         request = verify_pb2.VerifyRequest(
@@ -316,7 +329,9 @@ class SessionClient:
             raise StepFailed(error, FailureStage.VERIFY, component) from error
 
     async def close(self) -> None:
-        """Close the session, also one whose opening was cut off. Bounded; raises no MeshError."""
+        """Close the session, even if its opening was interrupted. Takes bounded time and raises
+        no MeshError.
+        """
         if self._instance is None:
             return
         try:
@@ -329,7 +344,9 @@ class SessionClient:
             _log.warning("a session of %s not closed: %s", self.name, error)
 
     async def _open_somewhere(self) -> resource_pb2.CreateSessionResponse:
-        """Ask for the session, at another instance or once more where one was away."""
+        """Request the session; if an instance is unreachable, at another instance or once more
+        at the same.
+        """
         instance = await self._environments.directory.pick(
             RESOURCE_SERVICE,
             self.name,
@@ -354,10 +371,11 @@ class SessionClient:
     async def _next_instance(
         self, instance: discovery_pb2.Instance, error: MeshError, tried: Sequence[str]
     ) -> discovery_pb2.Instance:
-        """The instance to ask after one was away.
+        """The instance to ask after one was unreachable.
 
-        Another one where this one is shutting down or cannot be reached. Else the same once more,
-        with the same request_id, so that no session leaks. Raises the error where that was tried.
+        If that instance shuts down or cannot be reached, another instance. If there is no other,
+        the same once more, with the same request_id, so that no session leaks. Raises the error if
+        that was already tried.
         """
         other = await self._environments.directory.instead(
             instance,
@@ -373,9 +391,9 @@ class SessionClient:
         return instance
 
     async def _find_lost(self) -> str:
-        """The id of a session that was asked for, and whose answer was not waited for.
+        """The id of a session that was requested, but whose answer nobody waited for.
 
-        Asking again under the same request_id gives that very session, or one to be closed.
+        A request with the same request_id returns this session, or a session that must be closed.
         """
         if not self._lost:
             return ""
@@ -398,7 +416,7 @@ class SessionClient:
         return request
 
     def _held(self) -> discovery_pb2.Instance:
-        """The instance that holds the session."""
+        """The instance that has the session."""
         assert self._instance is not None  # a step before `open` is an error of the caller
         return self._instance
 

@@ -1,4 +1,6 @@
-"""Verdicts: what one must be, how turn rewards enter it, and the verdicts of a group."""
+"""Verdicts: what the contract requires of them, how turn rewards are added, and verdicts of a
+group.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ _STATUSES = frozenset(
 
 
 def check_verification(verdict: rollout_pb2.Verification) -> None:
-    """Refuse a verdict that breaks the contract, rather than train on it.
+    """Reject a verdict that breaks the contract, so that nobody trains on it.
 
     Raises:
         MeshError: CONTRACT_VIOLATED; `rule` in the metadata names the field.
@@ -41,7 +43,9 @@ def check_verification(verdict: rollout_pb2.Verification) -> None:
     for part in verdict.components:
         for number in (part.value, part.weight):
             if not math.isfinite(number):
-                raise violated("components", f"component {part.name!r} is {number}")
+                raise violated(
+                    "components", f"component {part.name!r} is {number}, not a finite number"
+                )
     evidence = verdict.evidence_json
     if evidence:
         _check_evidence(evidence)
@@ -52,7 +56,8 @@ def rollout_verdict(
     environment: resource_pb2.GetEnvironmentResponse,
     turn_rewards: Sequence[float],
 ) -> rollout_pb2.Verification:
-    """The rollout's verdict, from the verifier's and what the environment says of itself.
+    """The rollout's verdict, from the verifier's verdict and the environment's description of
+    itself.
 
     Raises:
         MeshError: CONTRACT_VIOLATED; see `check_verification`.
@@ -68,14 +73,14 @@ def add_turn_rewards(
     rule: resource_pb2.RewardRule.ValueType,
     turn_rewards: Sequence[float],
 ) -> rollout_pb2.Verification:
-    """The verdict with the turns' rewards in it.
+    """The verdict, including the turns' rewards.
 
-    Under REWARD_RULE_SUM they are added to the verifier's reward, in a copy. `components` then have
-    the parts: `turns` after the verifier's own components, or after `verifier` if it has none.
-    Under every other rule the verdict is unchanged.
+    Under REWARD_RULE_SUM, a copy of the verdict has the turns' rewards added to the verifier's
+    reward. Its `components` then have the parts: `turns` after the verifier's own components, or
+    after `verifier` if it has none. Under every other rule, the verdict is unchanged.
 
     Raises:
-        MeshError: CONTRACT_VIOLATED, when the sum is not finite.
+        MeshError: CONTRACT_VIOLATED, if the sum is not finite.
     """
     if rule != resource_pb2.REWARD_RULE_SUM or not turn_rewards:
         return verdict
@@ -96,7 +101,9 @@ def add_turn_rewards(
 
 
 def mark_group(verdict: rollout_pb2.Verification) -> rollout_pb2.Verification:
-    """A verdict of an environment that judges groups: in a copy of a PENDING one, awaits_group."""
+    """The verdict of an environment that judges groups: if it is PENDING, a copy with
+    awaits_group.
+    """
     if verdict.status != rollout_pb2.VERIFICATION_STATUS_PENDING:
         return verdict
     marked = rollout_pb2.Verification()
@@ -106,14 +113,14 @@ def mark_group(verdict: rollout_pb2.Verification) -> rollout_pb2.Verification:
 
 
 def skipped(reason: str) -> rollout_pb2.Verification:
-    """The verdict of a rollout that is deliberately not judged."""
+    """The verdict of a rollout that is not judged on purpose."""
     return rollout_pb2.Verification(status=rollout_pb2.VERIFICATION_STATUS_SKIPPED, reason=reason)
 
 
 def check_group(
     members: Sequence[verify_pb2.GroupMember], verdicts: Sequence[verify_pb2.GroupVerdict]
 ) -> None:
-    """Refuse verdicts that do not fit the members of a group.
+    """Reject verdicts that do not fit the members of a group.
 
     Raises:
         MeshError: CONTRACT_VIOLATED.
@@ -121,8 +128,8 @@ def check_group(
     asked = [member.rollout_id for member in members]
     judged = [verdict.rollout_id for verdict in verdicts]
     if asked != judged:
-        problem = f"the environment judged {len(judged)} members of {len(asked)}"
-        raise violated("verdicts", f"{problem}, or in another order")
+        problem = f"the environment returned {len(judged)} verdicts for {len(asked)} rollouts"
+        raise violated("verdicts", f"{problem}, or in a different order")
     for verdict in verdicts:
         check_verification(verdict.verification)
 

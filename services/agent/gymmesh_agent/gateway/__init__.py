@@ -1,11 +1,11 @@
 """The gateway: a model endpoint for programs that run as the agent, which captures their calls.
 
-A program's request is read by its dialect (dialects/, pure), placed in the rollout's tree of calls
-(tree/, pure) and answered by the model service.
+A dialect reads a program's request (dialects/, pure). The tree decides where the request belongs
+among the rollout's calls (tree/, pure). The model service answers it.
 
-server    the HTTP edge; replies writes an answer, connections bounds them
+server    the HTTP edge; replies writes an answer, connections limits the connections
 session   one rollout's calls
-gateway   what an agent hands to a program: an address and a key
+gateway   what an agent gives to a program: an address and a key
 """
 
 from gymmesh_agent.gateway.config import GatewayConfig

@@ -1,4 +1,6 @@
-"""The bodies that a gateway holds while they arrive and are read, bounded for all rollouts."""
+"""The request bodies that a gateway holds while they arrive and are read, limited for all
+rollouts.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,12 @@ _LEAST_BYTES: Final = 1 << 17
 class HeldBodies:
     """Counts the bytes of bodies.
 
-    A rollout may hold as many as are left for all others. So one whose bodies do not end, and two
-    or ten of these, leave room for the next one.
+    A rollout may hold as many bytes as are left for all other rollouts. So even if one rollout
+    sends bodies that never end, or two or ten do, there is room for the next rollout.
 
     Args:
-        most: bytes of all rollouts together, beside the least that each may hold.
+        most: the maximum bytes of all rollouts together, in addition to the minimum of each
+            rollout.
     """
 
     def __init__(self, most: int) -> None:
@@ -28,8 +31,8 @@ class HeldBodies:
 
     @contextmanager
     def holding(self, rollout: Hashable) -> Iterator[Callable[[int], bool]]:
-        """For the time of one body: a function that counts further bytes of it, and says whether
-        there is room for them.
+        """A context for one body. It yields a function that counts further bytes of the body,
+        and returns whether there is room for them.
         """
         held = 0
 

@@ -16,17 +16,17 @@ class GatewayConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """The endpoint where programs call the model, under `gateway:` of an agent.
 
     Attributes:
-        listen: the address, host and port; port 0: the system chooses.
-        plain: whether it may listen on an address that other machines can reach. It has no TLS:
-            keys and conversations are then sent unencrypted.
-        max_body_bytes: the longest body of a request.
+        listen: the address, host and port; port 0: the system chooses the port.
+        plain: whether the gateway may listen on an address that other machines can reach. It has no
+            TLS, so keys and conversations are then sent unencrypted.
+        max_body_bytes: the maximum length of a request's body.
         keep_alive_s: seconds between two keep-alive messages in a stream while the model works.
-        connections: the most connections at a time.
-        connections_per_rollout: the most of one rollout; a new one beyond that closes the oldest
-            idle one.
-        calls_per_rollout: the most concurrent requests of one rollout.
-        stop_s: seconds that an agent may take to end once its rollout is over; it is cancelled
-            after that.
+        connections: the maximum number of concurrent connections.
+        connections_per_rollout: the maximum number of connections of one rollout. If there is one
+            more, the gateway closes the rollout's oldest idle connection.
+        calls_per_rollout: the maximum number of concurrent requests of one rollout.
+        stop_s: seconds that an agent may take to end after its rollout is over. Then the gateway
+            cancels it.
 
     Raises:
         ValueError: an invalid value; the message names the key.
@@ -58,7 +58,7 @@ class GatewayConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             raise ValueError(f"listen: must be a host and a port, not {self.listen!r}")
 
     def address(self) -> tuple[str, int | None]:
-        """The host and the port; None: it is not a port."""
+        """The host and the port; None: the text after the last colon is not a port."""
         host, _, port = self.listen.rpartition(":")
         number = int(port) if port.isascii() and port.isdecimal() else _LARGEST_PORT + 1
         return host.strip("[]"), number if number <= _LARGEST_PORT else None

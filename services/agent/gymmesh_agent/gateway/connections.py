@@ -1,4 +1,6 @@
-"""The connections to a gateway: bounded in number, and those that are of no use go first."""
+"""The connections to a gateway, limited in number. At a limit, useless connections are closed
+first.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +19,16 @@ _STRANGERS: Final = 4
 
 
 class GatewayConnections:
-    """Makes the protocols for `loop.create_server`.
+    """Creates the protocols for `loop.create_server`.
 
-    A connection that has shown no key is a stranger. One too many closes the oldest stranger, so
-    that a program that only connects keeps no other out.
+    A connection that has not sent a key is a *stranger*. If there is one too many, the oldest
+    stranger is closed. So a program that only connects can't keep others out.
 
     Args:
-        server: makes the connections; it closes those that are idle.
-        most: connections at a time; with none of them a stranger, further ones are closed at once.
-        open_now: counts them.
+        server: creates the connections, and closes idle ones.
+        most: the maximum number of concurrent connections. If none of them is a stranger, further
+            connections are closed at once.
+        open_now: the metric that counts open connections.
     """
 
     def __init__(self, server: web.Server, most: int, open_now: GaugeChild) -> None:
@@ -50,15 +53,16 @@ class GatewayConnections:
         return connection
 
     def known(self, connection: Any) -> None:
-        """A connection has shown the key of a rollout."""
+        """A connection has sent the key of a rollout."""
         self._strangers.pop(connection, None)
 
 
 class RolloutConnections:
-    """The connections that showed the key of one rollout.
+    """The connections that sent the key of one rollout.
 
-    At their limit a further one closes the oldest on which nothing is answered: it is idle, or its
-    request does not arrive. So a program that opens many can still make its next call.
+    If there is one too many, the oldest connection without an answer in progress is closed: it is
+    idle, or its request does not arrive. So a program that opens many connections can still make
+    its next call.
     """
 
     def __init__(self) -> None:
@@ -71,7 +75,9 @@ class RolloutConnections:
         return len(self._answering)
 
     def admit(self, connection: Any, most: int) -> bool:
-        """Whether the rollout may use a connection, where it has `most` at a time."""
+        """Whether the rollout, which may have `most` concurrent connections, may use this
+        connection.
+        """
         self._open = {one: None for one in self._open if one.transport is not None}
         if connection in self._open:
             return True
@@ -86,7 +92,7 @@ class RolloutConnections:
 
     @contextmanager
     def answer(self, connection: Any) -> Iterator[None]:
-        """A request on a connection has arrived, and is answered meanwhile."""
+        """A context for the answer to a request that has arrived on a connection."""
         self._answering.add(connection)
         try:
             yield

@@ -1,8 +1,8 @@
 """The environment's tools for a program: an MCP server of one rollout, at the gateway's `/mcp`.
 
-Streamable HTTP without sessions or streams: each request has one JSON document as its answer. What
-is read is a program's, so nothing in it is trusted. The program shows the model its answers itself,
-in its next request, which records them.
+Streamable HTTP without sessions or streams: the answer to each request is one JSON document.
+Requests come from a program, so they are not trusted. The program itself shows the answers to the
+model, in its next request, which records them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ToolCaller: TypeAlias = Callable[[str, bytes], Awaitable[resource_pb2.CallToolRe
 
 
 class _McpRefusal(Exception):
-    """An error of the protocol, as JSON-RPC has it."""
+    """A JSON-RPC error of the protocol."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -40,8 +40,8 @@ class _McpRefusal(Exception):
 class EnvironmentTools:
     """Answers requests of MCP.
 
-    tools: what is offered. call: makes a call. stop: takes what ends the rollout: the error of a
-    call that could not be made, or StopRollout where the environment says that it is over.
+    tools: the offered tools. call: makes a call. stop: receives what ends the rollout: the error of
+    a call that could not be made, or StopRollout if the environment says that the episode is over.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class EnvironmentTools:
         self._stop = stop
 
     async def answer(self, body: bytes) -> bytes | None:
-        """The answer to a body; None: a notification, which has none."""
+        """The answer to a body; None: the body is a notification, which has no answer."""
         request_id: Any = None
         try:
             request = _read(body)
@@ -83,12 +83,12 @@ class EnvironmentTools:
             return {"tools": [_listed(function) for function in self._tools.values()]}
         if method == "tools/call":
             return await self._called(params)
-        raise _McpRefusal(_NO_METHOD, "this server has tools alone")
+        raise _McpRefusal(_NO_METHOD, "unknown method; this server has only tools")
 
     async def _called(self, params: Mapping[str, Any]) -> dict[str, Any]:
         name, arguments = params.get("name"), params.get("arguments") or {}
         if not isinstance(name, str) or name not in self._tools:
-            raise _McpRefusal(_BAD_PARAMS, "there is no tool of this name")
+            raise _McpRefusal(_BAD_PARAMS, "unknown tool; tools/list returns the names")
         if not isinstance(arguments, dict):
             raise _McpRefusal(_BAD_PARAMS, "arguments must be an object")
         try:
@@ -111,11 +111,11 @@ def _read(body: bytes) -> Mapping[str, Any]:
     except CodecError as error:
         raise _McpRefusal(_UNREADABLE, f"the body is not JSON: {error}") from None
     if not isinstance(request, dict) or not isinstance(request.get("method"), str):
-        raise _McpRefusal(_NO_REQUEST, "the body is not one request of JSON-RPC")
+        raise _McpRefusal(_NO_REQUEST, "the body is not a single JSON-RPC request")
     if not isinstance(request.get("params") or {}, dict):
         raise _McpRefusal(_NO_REQUEST, "params must be an object")
     if not isinstance(request.get("id"), str | int | None):
-        raise _McpRefusal(_NO_REQUEST, "id must be a text or a number")
+        raise _McpRefusal(_NO_REQUEST, "id must be a string or a number")
     return request
 
 

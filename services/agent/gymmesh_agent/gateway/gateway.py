@@ -1,4 +1,4 @@
-"""What an agent hands to a program: an address and a key, for as long as its rollout lasts."""
+"""What an agent gives to a program: an address and a key, valid as long as its rollout runs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ADDRESS_KEY: Final = "gateway"
 class Gateway:
     """Connects programs that use a model API over HTTP to the rollout's model.
 
-    Use it as an async context manager: the key is valid inside the block. When a call fails, or a
+    Use it as an async context manager: the key is valid inside the block. If a call fails, or a
     limit of the policy is reached, programs get errors that stop them. The block then has `stop_s`
     seconds to end before it is cancelled. The end of the block raises the cause, even if the block
     handled the programs' errors.
@@ -39,8 +39,8 @@ class Gateway:
     Args:
         server: the agent's server; the gateway opens it if it is not open.
         policy: makes the model calls.
-        agent: the agent's name, by which relays of sandboxes find the server.
-        program: the name of a known program; empty: recognise it by its requests.
+        agent: the agent, whose name leads relays of sandboxes to the server.
+        program: the name of a known program; empty: recognise the program by its requests.
         tools: the environment's tools, which programs get over MCP.
         side_calls: the agent's lines, in addition to the table of side calls.
 
@@ -73,41 +73,43 @@ class Gateway:
 
     @property
     def url(self) -> str:
-        """The root of its address, for programs on this machine: `http://HOST:PORT`. The APIs are
-        at `/v1` (OpenAI, Anthropic) and `/v1beta` (Gemini).
+        """The root of the gateway's address, for programs on this machine: `http://HOST:PORT`.
+        The APIs are at `/v1` (OpenAI, Anthropic) and `/v1beta` (Gemini).
         """
         return f"http://{self._server.address}"
 
     @property
     def keyed_url(self) -> str:
-        """The same with the key in its path, for programs that take no key. It is a secret."""
+        """The address with the key in its path, for programs that can't send a key. It is a
+        secret.
+        """
         return f"{self.url}/r/{self.key}"
 
     @property
     def stopped(self) -> asyncio.Event:
-        """Set once programs must end."""
+        """Set when programs must end."""
         return self._session.stopped
 
     @property
     def is_awaited(self) -> bool:
-        """Whether a model call is under way."""
+        """Whether a model call is in progress."""
         return self._session.is_awaited
 
     @property
     def cause(self) -> Exception | None:
-        """The error that the end of the block will raise; None while the rollout may continue."""
+        """The error that the end of the block will raise; None: the rollout may continue."""
         return self._session.cause
 
     @property
     def sandbox_url(self) -> str:
-        """The root of its address in a sandbox with the network `agent`."""
+        """The root of the gateway's address in a sandbox with the network `agent`."""
         return f"http://127.0.0.1:{AGENT_PORT}"
 
     def url_for(self, environment: str, target: str) -> str:
-        """The root of its address for an environment's service.
+        """The root of the gateway's address for an environment's service.
 
-        target: its address, as it is registered. Raises FIELD_INVALID where it can't reach the
-        gateway.
+        target: the service's registered address. Raises FIELD_INVALID if the service can't reach
+        the gateway.
         """
         try:
             return self._server.url_for(target)
@@ -116,18 +118,21 @@ class Gateway:
                 errors_pb2.ERROR_REASON_FIELD_INVALID,
                 f"the environment {environment!r} can't reach the model through the agent "
                 f"{self._agent.name!r}: {error}; set agents.{self._agent.name}.gateway.listen to "
-                "an address that it reaches, and gateway.plain to true, or serve both on one host",
+                "an address that the environment can reach, and gateway.plain to true, or run the "
+                "agent and the environment on one host",
                 metadata={"field": f"agents.{self._agent.name}.gateway.listen"},
             ) from None
 
     def network(self) -> sandbox_pb2.Network:
-        """The network of a sandbox that the agent opens: it reaches the gateway at `sandbox_url`,
-        and nothing else.
+        """The network for a sandbox that the agent opens. Such a sandbox reaches only the
+        gateway, at `sandbox_url`.
         """
         return self._agent.network()
 
     def redact(self, text: bytes) -> bytes:
-        """A text with `***` for each key, such as a program's output before it is kept."""
+        """The text with `***` in place of each key. Use it on a program's output before you
+        store the output.
+        """
         return redacted(text)
 
     async def __aenter__(self) -> Gateway:
@@ -161,7 +166,7 @@ class Gateway:
             raise ContextExceeded
 
     async def _watch(self) -> None:
-        """Cancel the block when it does not end in time once the rollout is over."""
+        """Cancel the block if it does not end in time after the rollout is over."""
         await self._session.stopped.wait()
         await asyncio.sleep(self._server.config.stop_s)
         if self._body is not None:

@@ -1,4 +1,4 @@
-"""The key of a rollout: where a request has it, and how it is kept out of what is written down."""
+"""The key of a rollout: where a request has it, and how it is kept out of logs and outputs."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _HEADERS: Final = ("x-api-key", "x-goog-api-key", "api-key")
 
 
 def new_key() -> str:
-    """A key that nobody can guess, of characters that URLs and headers take as they are."""
+    """A key that nobody can guess, made of characters that URLs and headers accept unchanged."""
     return _PREFIX + secrets.token_urlsafe(_KEY_BYTES)
 
 
 def split_path(path: str) -> tuple[str, str]:
-    """The key in a path `/r/KEY/…`, and the path without it; an empty key: it has none."""
+    """The key in a path `/r/KEY/…`, and the path without it; an empty key: the path has none."""
     if not path.startswith(_IN_PATH):
         return "", path
     key, slash, rest = path.removeprefix(_IN_PATH).partition("/")
@@ -29,7 +29,7 @@ def split_path(path: str) -> tuple[str, str]:
 
 
 def keys_in(headers: Mapping[str, str], query: Mapping[str, str]) -> tuple[str, ...]:
-    """The keys that a request shows outside of its path, as the dialects' clients send them.
+    """The keys in a request's headers and query, as the dialects' clients send them.
 
     headers: their names in lower case.
     """
@@ -40,5 +40,5 @@ def keys_in(headers: Mapping[str, str], query: Mapping[str, str]) -> tuple[str, 
 
 
 def redacted(text: bytes) -> bytes:
-    """A text, such as a program's output, with `***` for each key of a rollout."""
+    """The text, such as a program's output, with `***` in place of each key of a rollout."""
     return _KEY.sub(_MASK, text)

@@ -9,15 +9,15 @@ from gymmesh_runtime.metrics import counter, gauge, histogram
 GATEWAY_REQUESTS: Final = counter(
     "gymmesh_gateway_requests_total",
     "Requests of programs to an agent's gateway, by dialect and outcome: answered,"
-    " beside (models, token counts), cut (the program had left), and the kinds of refusal (invalid,"
+    " beside (lists of models, token counts), cut (the program had disconnected), and the kinds of"
+    " refusal (invalid,"
     " too_large, unauthorized, not_found, stop, context_length, again).",
     "agent dialect outcome",
 )
 GATEWAY_OVERHEAD_SECONDS: Final = histogram(
     "gymmesh_gateway_overhead_seconds",
-    "Time that an answered request took in addition to its model call, in seconds: reading,"
-    " placing and"
-    " writing it.",
+    "Time that the gateway itself spent on an answered request, without its model call, in seconds:"
+    " to read, place and write it.",
     "agent",
 )
 GATEWAY_CONNECTIONS: Final = gauge(

@@ -22,7 +22,7 @@ from gymmesh.responses.v1 import responses_pb2 as pb
 from gymmesh_responses import CodecError, loads
 
 LONGEST_MINTED_ID: Final = 40
-"""The most characters of a minted id."""
+"""The maximum number of characters of a minted id."""
 
 _CALL: Final = re.compile(r"[A-Za-z0-9]{1,12}")
 _PREFIX: Final = re.compile(r"[a-z]{1,6}")
@@ -34,9 +34,9 @@ class Minted(NamedTuple):
     """What a minted id names.
 
     Attributes:
-        tag: the rollout's, see `tag_of`.
+        tag: the rollout's tag, see `tag_of`.
         call_id: the recorded call.
-        output: the place of the item in the call's output, from 0.
+        output: the index of the item in the call's output, from 0.
     """
 
     tag: str
@@ -47,8 +47,8 @@ class Minted(NamedTuple):
         """The id in a dialect's spelling, such as `toolu_…` for the prefix `toolu`.
 
         Raises:
-            ValueError: the call's id or the prefix has characters that an id can't carry, or
-                the place is beyond 99,999.
+            ValueError: the call's id or the prefix has characters that an id can't contain, or the
+                index is above 99,999.
         """
         if not (_CALL.fullmatch(self.call_id) and _PREFIX.fullmatch(prefix)):
             raise ValueError(f"no id can be minted of {prefix!r} and {self.call_id!r}")
@@ -63,7 +63,7 @@ def tag_of(rollout_id: str, attempt: int) -> str:
 
 
 def minted(text: str) -> Minted | None:
-    """What the id names; None when the gateway did not mint it."""
+    """What the id names; None: the gateway did not mint it."""
     if len(text) > LONGEST_MINTED_ID:
         return None
     found = _MINTED.fullmatch(text)
@@ -71,9 +71,9 @@ def minted(text: str) -> Minted | None:
 
 
 def minted_of(item: pb.Item) -> Minted | None:
-    """The recorded output item that a request's item stands for, by its ids; None: not known.
+    """The recorded output item that a request's item represents, by its ids; None: unknown.
 
-    A tool's output has the id of the call that it answers, which `answers_minted` reads.
+    A tool's output has the id of the call that it answers; `answers_minted` reads that id.
     """
     kind = item.WhichOneof("kind")
     if kind == "function_call":
@@ -88,7 +88,7 @@ def minted_of(item: pb.Item) -> Minted | None:
 
 
 def answers_minted(item: pb.Item) -> Minted | None:
-    """The recorded function call that a tool's output answers; None: not known, or no output."""
+    """The recorded function call that a tool's output answers; None: unknown, or not an output."""
     kind = item.WhichOneof("kind")
     if kind == "function_call_output":
         return minted(item.function_call_output.call_id)

@@ -23,13 +23,14 @@ _STREAM_HEADERS: Final = {
 
 
 class Writer:
-    """The answer to a request; one of its methods is called, once.
+    """The answer to a request; exactly one of its methods is called, once.
 
-    Each raises ConnectionError when the program is gone, and TimeoutError when it does not read.
+    Each raises ConnectionError if the program has disconnected, and TimeoutError if the program
+    does not read.
 
     Args:
         write_s: seconds that the program may take to read a piece.
-        keep_alive_s: seconds between two signs of life.
+        keep_alive_s: seconds between two keep-alive messages.
 
     Attributes:
         response: what was written, for the server.
@@ -53,12 +54,12 @@ class Writer:
         return "beside"
 
     async def status(self, status: int) -> str:
-        """Answer with a status alone."""
+        """Answer with only a status."""
         await self._send(web.Response(status=status))
         return "beside"
 
     async def refuse(self, refusal: Refusal, *, close: bool = False) -> str:
-        """Answer with an error; its kind. `close`: and end the connection."""
+        """Answer with an error; returns its kind. `close`: also end the connection."""
         reply = self._dialect.write_refusal(refusal)
         response = web.Response(
             status=reply.status,
@@ -72,7 +73,7 @@ class Writer:
         return refusal.kind.value
 
     async def answer(self, request: GatewayRequest, pending: PendingAnswer) -> str:
-        """Wait for an answer and write it; how it ended."""
+        """Wait for an answer and write it; returns how that ended."""
         if not request.stream:
             reply = await asyncio.shield(pending.reply)
             if isinstance(reply, Refusal):
@@ -86,7 +87,7 @@ class Writer:
         return await self._stream(request, pending)
 
     def abort(self) -> None:
-        """The program is gone, or does not read: end the connection."""
+        """The program has disconnected, or does not read: end the connection."""
         if self._request.transport is not None:
             self._request.transport.abort()
 

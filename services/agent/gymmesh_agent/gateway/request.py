@@ -17,24 +17,24 @@ from gymmesh.responses.v1 import responses_pb2 as pb
 Json = dict[str, Any]
 
 MAX_BODY_BYTES: Final = 64_000_000
-"""The longest body of a request that a dialect reads."""
+"""The maximum length of a request's body that a dialect reads."""
 
 MAX_ITEMS: Final = 20_000
-"""The most items that a conversation may have in one request."""
+"""The maximum number of items in one request's conversation."""
 
 MAX_TOOLS: Final = 2_000
-"""The most tools that one request may offer."""
+"""The maximum number of tools in one request."""
 
 MAX_LEVELS: Final = 100
 """How deep a request's tools and parameters may nest objects and arrays."""
 
 
 class RequestKind(Enum):
-    """What a program asks the gateway for.
+    """What a program requests from the gateway.
 
     GENERATE: an answer of the model.
-    COUNT_TOKENS: how many tokens a conversation has. Nothing is generated.
-    LIST_MODELS: the models that there are.
+    COUNT_TOKENS: the number of tokens of a conversation. Nothing is generated.
+    LIST_MODELS: the list of models.
     GET_MODEL: one model by its name.
     """
 
@@ -45,17 +45,18 @@ class RequestKind(Enum):
 
 
 class Hints(msgspec.Struct, frozen=True, kw_only=True):
-    """What a program says about who calls and why, in headers and metadata. Not to be trusted.
+    """What a program reports about who calls and why, in headers and metadata. Not to be trusted.
 
     Attributes:
         program: the first product of the User-Agent header, such as `claude-cli`.
         session: the program's own id of its session or conversation.
-        agent: its id of the agent that calls; empty for the main agent or where it says none.
-        parent_agent: its id of the agent that started this one.
-        request_kind: what the call is for in the program's word: `turn`, `compaction`, `title` …
-        window: how many times the program has replaced its history; None where it does not say.
+        agent: the program's id of the agent that calls; empty for the main agent, or if it reports
+            none.
+        parent_agent: the program's id of the agent that started this agent.
+        request_kind: the program's name for the call's purpose: `turn`, `compaction`, `title` …
+        window: how many times the program has replaced its history; None: it does not report that.
         retry_key: an Idempotency-Key; two requests with the same key are one call.
-        retries: how many times the program sent this request before; 0 where it does not say.
+        retries: how many times the program sent this request before; 0: it does not report that.
     """
 
     program: str = ""
@@ -69,11 +70,11 @@ class Hints(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReplyOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the program wants in the reply beside the answer itself.
+    """What the program wants in the reply in addition to the answer itself.
 
     Attributes:
-        reasoning: whether it asked to be shown the model's reasoning.
-        stream_usage: whether a stream reports token counts (Chat Completions leaves them out).
+        reasoning: whether the program requested the model's reasoning.
+        stream_usage: whether a stream reports token counts (optional in Chat Completions).
     """
 
     reasoning: bool = True
@@ -81,26 +82,27 @@ class ReplyOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GatewayRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A program's request, in any dialect. Nothing in it is changed after it was read.
+    """A program's request, in any dialect. It is never changed after it was read.
 
     Attributes:
         dialect: the dialect's name.
         kind: GENERATE or COUNT_TOKENS.
-        items: the whole conversation as Responses items, leading system text included. Ids are as
-            the program sent them, minted ones too.
+        items: the whole conversation as Responses items, including leading system text. Ids are as
+            the program sent them, including minted ids.
         instructions: the `instructions` of a Responses request; empty in all other dialects.
-        tools: the tools in Responses' JSON form; kinds that Responses does not know are unchanged.
-        params: the Responses parameters that the program asked for, without input, instructions,
-            tools and model. What Responses has no word for has the program's own name.
-        left_out: the names of what the program sent and `params` and `items` lack, in the order of
-            reading. Each dialect has a table with the reason for each.
+        tools: the tools in Responses' JSON form; kinds that Responses does not define are
+            unchanged.
+        params: the requested Responses parameters, without input, instructions, tools and model. A
+            parameter that Responses does not define has the program's own name.
+        left_out: the names of what the program sent and `params` and `items` omit, in the order of
+            reading. Each dialect has a table with the reason for each name.
         tool_names: for tools of a namespace: from the name in `tools` to (namespace, name).
         model: the model's name in the request; may be empty.
         stream: whether to stream the answer.
         reply: the parts that the reply should have.
         hints: the program's headers about itself.
-        digest: 16 bytes over everything above that decides the answer: not over `stream`, `hints`,
-            `reply` and `left_out`. Equal requests have equal digests.
+        digest: 16 bytes over all of the above that decides the answer, so not over `stream`,
+            `hints`, `reply` and `left_out`. Equal requests have equal digests.
     """
 
     dialect: str
@@ -119,13 +121,13 @@ class GatewayRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GatewayAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """A recorded answer that is to be sent to the program.
+    """A recorded answer to send to the program.
 
     Attributes:
         tag: the rollout's tag in minted ids, see minted.py.
         call_id: the recorded call's id.
         response: the answer as recorded: output, status, incomplete_details, usage.
-        created: when it was made, seconds since 1970.
+        created: when it was created, in seconds since 1970.
     """
 
     tag: str
@@ -135,15 +137,15 @@ class GatewayAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RefusalKind(Enum):
-    """Why a request gets no answer, which decides what the program does next.
+    """Why a request gets no answer. The kind decides what the program does next.
 
-    INVALID: the request can't be read, or asks for what the gateway does not do.
-    TOO_LARGE: it is over a bound.
-    UNAUTHORIZED: its key opens no rollout.
-    NOT_FOUND: there is nothing at its path, or no such model.
+    INVALID: the request can't be read, or requests something that the gateway does not support.
+    TOO_LARGE: the request exceeds a limit.
+    UNAUTHORIZED: the key gives no access to a rollout.
+    NOT_FOUND: nothing is served at the path, or there is no such model.
     STOP: the rollout is over, cancelled or out of budget; the program must end at once.
     CONTEXT_LENGTH: the conversation no longer fits the model's context.
-    AGAIN: it failed this time; the same request may succeed later.
+    AGAIN: the request failed this time; the same request may succeed later.
     """
 
     INVALID = "invalid"
@@ -159,10 +161,10 @@ class Refusal(msgspec.Struct, frozen=True):
     """Why a request gets no answer.
 
     Attributes:
-        kind: what the program is to do.
-        message: one sentence for people. Holds no secrets and nothing of other rollouts.
-        status: the HTTP status in place of the dialect's own; 0: the dialect's. For a program
-            that ends only at another one.
+        kind: what the program should do.
+        message: one sentence for people, without secrets and without data of other rollouts.
+        status: an HTTP status in place of the dialect's own, for a program that ends only at this
+            status; 0: the dialect's status.
     """
 
     kind: RefusalKind
@@ -176,7 +178,7 @@ class HttpReply(msgspec.Struct, frozen=True):
     Attributes:
         status: the HTTP status.
         body: JSON.
-        headers: beside Content-Type, which is `application/json`.
+        headers: the headers in addition to Content-Type, which is `application/json`.
     """
 
     status: int

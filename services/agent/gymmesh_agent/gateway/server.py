@@ -55,16 +55,16 @@ _HERE: Final = ("direct:", "unix:")
 
 
 class GatewayServer:
-    """The gateway of one agent. Opened when it is first needed, closed once.
+    """The gateway of one agent. Opened on first use, closed once.
 
     Args:
         agent: the agent's name, for metrics.
-        model: the name of the model that programs are told of.
-        opened: called once it listens.
+        model: the model name that programs see.
+        opened: called when the gateway listens.
 
     Attributes:
-        address: where it listens, host and port; empty until it is open.
-        host: by which others connect to this machine; empty: nobody does.
+        address: the host and port where it listens; empty until it is open.
+        host: the host by which others connect to this machine; empty: nobody does.
     """
 
     def __init__(
@@ -87,15 +87,17 @@ class GatewayServer:
         self._started = int(time.time())
 
     async def open(self) -> None:
-        """Listen, unless that is done. Raises ConfigError, and OSError where the port is taken."""
+        """Start to listen, if the gateway does not listen yet. Raises ConfigError, and OSError
+        if the port is taken.
+        """
         async with self._opening:
             if self.address:
                 return
             host, port = self.config.address()
             if not (is_local(host) or self.config.plain):
                 raise ConfigError(
-                    f"will not serve programs on {host}, where keys and conversations would travel "
-                    "unencrypted; listen on 127.0.0.1, or allow it with gateway.plain: true",
+                    f"the gateway does not listen on {host}, because keys and conversations would "
+                    "be sent unencrypted; listen on 127.0.0.1, or set gateway.plain: true",
                     path=f"agents.{self._agent}.gateway.listen",
                 )
             from aiohttp import web
@@ -116,7 +118,7 @@ class GatewayServer:
             try:
                 self._server = await loop.create_server(self._connections, host, port, backlog=512)
             except OSError as error:
-                problem = f"cannot serve programs on {self.config.listen}: {error.strerror}"
+                problem = f"the gateway cannot listen on {self.config.listen}: {error.strerror}"
                 raise OSError(error.errno, problem) from error
             self.address = at_port(host, self._server.sockets[0].getsockname()[1])
             log_exposure(
@@ -125,26 +127,26 @@ class GatewayServer:
             self._opened()
 
     def url_for(self, target: str) -> str:
-        """The root of the address for a service at this address, as it is registered.
+        """The root of the gateway's address for a service at this registered address.
 
-        Raises ValueError where that is another machine, and the gateway listens on this one alone.
-        Whatever listened at that port there would get the rollout's key.
+        Raises ValueError if the service is on another machine and the gateway listens only on this
+        one. Otherwise a program that listens at that port over there would get the rollout's key.
         """
         host = target.rpartition(":")[0].strip("[]")
         if target.startswith(_HERE) or is_local(host) or host == self.host:
             return f"http://{self.address}"
         own = self.address.rpartition(":")[0].strip("[]")
         if is_local(own):
-            raise ValueError(f"it is at {host}, and the gateway listens on {own} alone")
+            raise ValueError(f"the environment is at {host}, but the gateway listens only on {own}")
         return f"http://{self.reached_at(self.host)}"
 
     def reached_at(self, host: str) -> str:
-        """The address for others, who connect to this machine by `host`."""
+        """The address for other machines, which connect to this machine by `host`."""
         own, _, port = self.address.rpartition(":")
         return at_port(host, int(port)) if host and is_wildcard(own.strip("[]")) else self.address
 
     async def close(self) -> None:
-        """End all connections. Bounded, and harmless when called twice."""
+        """End all connections in bounded time; may be called twice."""
         if self._server is not None:
             self._server.close()
         if self._http is not None:
@@ -156,7 +158,7 @@ class GatewayServer:
         self._sessions[session.key] = session
 
     def remove(self, session: GatewaySession) -> None:
-        """Its key opens nothing any more."""
+        """The rollout's key gives no access from now on."""
         self._sessions.pop(session.key, None)
 
     async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -215,7 +217,7 @@ class GatewayServer:
         writer: Writer,
         began: float,
     ) -> str:
-        """Answer a request with a body; how it ended."""
+        """Answer a request with a body; returns how that ended."""
         read, length = await self._read(session, request, read_body)
         if isinstance(read, Refusal):
             return await writer.refuse(read)
@@ -235,7 +237,7 @@ class GatewayServer:
         writer: Writer,
         began: float,
     ) -> str:
-        """Answer a request for a model call; how it ended."""
+        """Answer a request for a model call; returns how that ended."""
         caller = request.transport
         if caller is None:
             return "cut"
@@ -261,7 +263,7 @@ class GatewayServer:
         request: web.BaseRequest,
         writer: Writer,
     ) -> str:
-        """Answer a request of MCP; how it ended."""
+        """Answer a request of MCP; returns how that ended."""
         if request.method != "POST":
             return await writer.status(HTTPStatus.METHOD_NOT_ALLOWED)
         read, _ = await self._read(session, request, bytes)

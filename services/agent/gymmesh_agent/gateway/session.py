@@ -1,9 +1,9 @@
 """The calls of one rollout's programs: placed in its tree of calls, answered, recorded.
 
 A request is placed as soon as it is read. A repeat of a request that the program abandoned, or a
-marked repeat, gets the answer of the first one, finished or still in progress. Any other request
-becomes a model call. The call continues if the program disconnects, so that a retry finds the
-answer.
+marked repeat, gets the answer of the first request, finished or still in progress. Any other
+request becomes a model call. The call continues if the program disconnects, so that a retry finds
+the answer.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ from gymmesh_runtime.errors import MeshError
 
 _OVER: Final = Refusal(RefusalKind.STOP, "The rollout is over.")
 _BUSY: Final = Refusal(
-    RefusalKind.AGAIN, "Too many requests of this rollout wait for an answer; send it again later."
+    RefusalKind.AGAIN,
+    "Too many requests of this rollout wait for an answer. Send the request again later.",
 )
 _TOO_LONG: Final = Refusal(
     RefusalKind.CONTEXT_LENGTH,
@@ -53,7 +54,7 @@ AnswerOrRefusal: TypeAlias = GatewayAnswer | Refusal
 
 
 class PolicyCalls(Protocol):
-    """What a session asks of a rollout: the part of RolloutContext that calls the policy."""
+    """What a session needs from a rollout: the part of RolloutContext that calls the policy."""
 
     params: responses_pb2.ResponseParams
 
@@ -77,11 +78,11 @@ class PolicyCalls(Protocol):
 
 
 class PendingAnswer:
-    """The answer to a request, there or awaited. Repeats of a request share it.
+    """The answer to a request, available or awaited. Repeats of a request share it.
 
     Attributes:
         ticket: the call's number in the tree.
-        reply: the answer, or why there is none; shield it from a cancelled waiter.
+        reply: the answer, or why there is none. Shield it from a cancelled waiter.
         model_s: seconds that the model call took; 0 until it was answered.
     """
 
@@ -91,7 +92,7 @@ class PendingAnswer:
         self.model_s = 0.0
 
     def settle(self, reply: AnswerOrRefusal) -> None:
-        """Set the reply, unless there is one."""
+        """Set the reply, unless it is already set."""
         if not self.reply.done():
             self.reply.set_result(reply)
 
@@ -103,16 +104,16 @@ class GatewaySession:
         key: the key that gives access.
         policy: makes the model calls.
         tree: the tree for the rollout's calls, empty.
-        tag: the tag of its minted ids.
-        most_calls: the most concurrent model calls.
+        tag: the tag of the rollout's minted ids.
+        most_calls: the maximum number of concurrent model calls.
 
     Attributes:
-        connections: the connections that showed the key.
-        reading: held while a long body of its programs is read.
+        connections: the connections that sent the key.
+        reading: held while a long body of the rollout's programs is read.
         cause: why the rollout ended: StopRollout at a limit, or an error of the model service;
-            None: it may continue.
-        stopped: set once there is a cause, or the session was closed.
-        seen: the cache of its programs' items, for reading further requests.
+            None: the rollout may continue.
+        stopped: set when there is a cause, or when the session was closed.
+        seen: the cache of the programs' items, for reading further requests.
         tools: answers requests of MCP; None: the environment's tools are not offered.
     """
 
@@ -147,16 +148,17 @@ class GatewaySession:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether a model call is under way."""
+        """Whether a model call is in progress."""
         return any(not pending.reply.done() for pending in self._pending.values())
 
     def submit(
         self, request: GatewayRequest, body_bytes: int, caller: asyncio.BaseTransport
     ) -> PendingAnswer | Refusal:
-        """Place a request and have it answered. Where there is no refusal, `ended` must follow.
+        """Place a request and answer it. If the result is not a refusal, the caller must call
+        `ended`.
 
         Args:
-            body_bytes: how long it was.
+            body_bytes: the length of the request's body.
             caller: the connection that waits for the answer; it has one request at a time.
         """
         if self.stopped.is_set():
@@ -175,7 +177,9 @@ class GatewaySession:
         return pending
 
     async def use_tools(self, tools: EnvironmentTools, body: bytes) -> bytes | None:
-        """Answer a request of MCP; None: it wants no answer. It ends with the session."""
+        """Answer a request of MCP; None: the request expects no answer. The work ends with the
+        session.
+        """
         if self.stopped.is_set():
             return None
         task = asyncio.create_task(tools.answer(body))
@@ -184,11 +188,12 @@ class GatewaySession:
         return await task
 
     def ended(self, caller: asyncio.BaseTransport, *, delivered: bool) -> None:
-        """The request of a connection was answered, or the program hung up. Harmless when repeated.
+        """The request of a connection was answered, or the program disconnected. May be called
+        twice.
 
         Args:
-            delivered: whether the last byte of the answer was written: the same request again is
-                another one then, and else a retry.
+            delivered: whether the last byte of the answer was written. If so, the same request is a
+                new request; if not, it is a retry.
         """
         ticket = self._callers.pop(caller, None)
         if ticket is None:
@@ -199,16 +204,20 @@ class GatewaySession:
             self._tree.given_up(ticket)
 
     def _see_who_hung_up(self) -> None:
-        """A retry may be read before the end of the request that it repeats was noticed."""
+        """Checks which programs have disconnected, because a retry may be read before the end of
+        the first connection was noticed.
+        """
         for caller in [one for one in self._callers if one.is_closing()]:
             self.ended(caller, delivered=False)
 
     def count_tokens(self, body_bytes: int) -> int:
-        """About how many tokens a request has, by the requests that were answered before."""
+        """The approximate number of tokens of a request, estimated from earlier answers."""
         return round(body_bytes / self._bytes_per_token)
 
     def stop(self, cause: Exception) -> None:
-        """Answer no further request. A failure ends the calls under way; a limit lets them end."""
+        """Answer no further request. A failure ends the calls in progress; a limit lets them
+        end.
+        """
         if self.stopped.is_set():
             return
         self.cause = cause
@@ -217,7 +226,7 @@ class GatewaySession:
             self._cancel()
 
     async def close(self) -> None:
-        """End all calls. Bounded, and harmless when called twice."""
+        """End all calls in bounded time; may be called twice."""
         self.stopped.set()
         self._cancel()
         if self._tasks:
@@ -232,7 +241,7 @@ class GatewaySession:
     async def _answer(
         self, pending: PendingAnswer, placed: NewCall, request: GatewayRequest, body_bytes: int
     ) -> None:
-        """Make the model call of a request, and settle its answer. Raises nothing."""
+        """Make the model call of a request, and set its answer. Raises nothing."""
         try:
             pending.settle(await self._call(pending, placed, request, body_bytes))
         except ContextExceeded:
@@ -240,7 +249,9 @@ class GatewaySession:
         except StopRollout as stop:
             self.stop(stop)
         except CodecError as error:
-            pending.settle(Refusal(RefusalKind.INVALID, f"The request cannot be sent on: {error}"))
+            pending.settle(
+                Refusal(RefusalKind.INVALID, f"The gateway cannot forward the request: {error}")
+            )
         except MeshError as error:
             if error.reason == errors_pb2.ERROR_REASON_MODEL_CONTEXT_EXCEEDED:
                 pending.settle(self._exceeded(placed))
@@ -289,8 +300,8 @@ class GatewaySession:
         )
 
     async def _note(self, request: GatewayRequest, call: ModelCall) -> None:
-        """Keep what a call asked for beside its conversation, where its actor asked for something
-        else before.
+        """Record a call's tools and other settings, if they differ from those of its actor's
+        previous call.
         """
         noted = {
             "model": request.model,
@@ -315,8 +326,8 @@ class GatewaySession:
     def _params(
         self, request: GatewayRequest
     ) -> tuple[responses_pb2.ResponseParams, dict[str, Any]]:
-        """A call's parameters, the run's over the program's, and those that the run replaced.
-        Raises CodecError.
+        """A call's parameters, where the run's override the program's, and the parameters that
+        the run replaced. Raises CodecError.
         """
         run, asked = self._run_params, request.params
         params = {**asked, **run}
@@ -333,19 +344,21 @@ class GatewaySession:
 
 
 class _AskedBeside(NamedTuple):
-    """What a request asks for beside its conversation: its tools, and all else as JSON."""
+    """What a request has in addition to its conversation: its tools, and everything else as
+    JSON.
+    """
 
     others: bytes
     tools: Sequence[Json]
 
     def is_same(self, other: _AskedBeside | None) -> bool:
-        """Whether both ask for the same. Equal tools of a rollout are mostly the same object; where
-        they are not, they count as others.
+        """Whether both requests have the same settings. Equal tools of a rollout are usually the
+        same object; if they are not, they count as different.
         """
         return other is not None and self.tools is other.tools and self.others == other.others
 
 
 def _run_params(params: responses_pb2.ResponseParams) -> Mapping[str, Any]:
-    """What the run decides for every call."""
+    """The parameters that the run sets for every call."""
     found = params_to_dict(params)
     return {key: value for key, value in found.items() if key not in _THE_PROGRAMS}

@@ -1,4 +1,4 @@
-"""What the agent reads from a model's answer, and the little that it repairs. Pure."""
+"""What the agent reads from a model's answer, and the few repairs that it makes. Pure."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class ModelCall(msgspec.Struct, frozen=True, eq=False):
     """A model call that was answered.
 
     Attributes:
-        call_id: its id, unique within the attempt.
+        call_id: the call's id, unique within the attempt.
         actor: the actor that made the call; empty for the root agent.
         response: the answer, with a call_id for every function call.
         status: the answer's status.
-        repaired: whether `response` differs from what was received: call_ids were added.
+        repaired: whether `response` differs from what was received, because call_ids were added.
         output: the answer's items.
         function_calls: the answer's function calls, in order.
-        input_tokens: how many tokens the prompt has; 0 when the service does not say.
-        output_tokens: how many the answer has; 0 when the service does not say.
+        input_tokens: the number of tokens of the prompt; 0 if the service does not report it.
+        output_tokens: the number of tokens of the answer; 0 if the service does not report it.
     """
 
     call_id: str
@@ -54,9 +54,9 @@ def read_answer(
     """Read the answer to the model call `call_id`.
 
     Raises:
-        MeshError: MODEL_ANSWER_INVALID, for a response that is no answer, with the endpoint's own
-            code where there is one; MODEL_SERVER_ERROR, for one whose reason is a failure. Model
-            services turn most of these into errors themselves.
+        MeshError: MODEL_ANSWER_INVALID for a response that is not an answer, with the endpoint's
+            own code if there is one. MODEL_SERVER_ERROR for a response whose reason is a failure.
+            Model services turn most of these responses into errors themselves.
     """
     response = reply.response
     status = response.status
@@ -87,10 +87,10 @@ def read_answer(
 
 
 def with_call_ids(response: responses_pb2.Response, call_id: str) -> responses_pb2.Response:
-    """A copy of the response with a call_id for every function call, unique within it.
+    """A copy of the response with a call_id for every function call, unique within the response.
 
-    An output is tied to its call by the call_id alone. A call that has none, or one that an
-    earlier call of the same answer has, gets `<call_id of the model call>-f<position>`.
+    Only the call_id connects an output to its call. A call without a call_id, or with the call_id
+    of an earlier call of the same answer, gets `<call_id of the model call>-f<position>`.
     """
     copy = responses_pb2.Response()
     copy.CopyFrom(response)
@@ -114,7 +114,9 @@ def with_call_ids(response: responses_pb2.Response, call_id: str) -> responses_p
 
 
 def token_counts(reply: model_pb2.CreateResponseResponse) -> tuple[int, int]:
-    """How many tokens prompt and answer have: as the usage says, else as captured, else 0."""
+    """The numbers of tokens of prompt and answer: from the usage, or else from the captured
+    tokens, or else 0.
+    """
     usage = reply.response.usage
     prompt, output = usage.input_tokens, usage.output_tokens
     if not prompt and not usage.HasField("input_tokens"):

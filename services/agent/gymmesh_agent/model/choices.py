@@ -1,4 +1,4 @@
-"""Texts that a model scored instead of sampling an answer: their scores, and the best. Pure."""
+"""Texts that a model scored: their scores, and the best text. Nothing is sampled. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def read_scores(
     """The scores of texts, in their order.
 
     Raises:
-        MeshError: CONTRACT_VIOLATED, for scores that do not fit the texts, or that are not finite.
+        MeshError: CONTRACT_VIOLATED for scores that do not fit the texts, or that are not finite.
     """
     if len(reply.scores) != len(texts):
         raise _violated(f"{len(reply.scores)} scores for {len(texts)} texts")
@@ -31,11 +31,11 @@ def read_scores(
 
 
 def best_of(choices: Sequence[ScoredChoice], normalize: Normalize) -> int:
-    """The place of the best choice; of several with the same score, the first.
+    """The index of the best choice; the first of several choices with the same score.
 
     Args:
-        normalize: by what its log probability is divided: nothing, the number of its tokens, or
-            of its UTF-8 bytes.
+        normalize: what a choice's log probability is divided by: nothing, the number of its tokens,
+            or the number of its UTF-8 bytes.
     """
 
     def score(place: int) -> float:
@@ -52,7 +52,7 @@ def best_of(choices: Sequence[ScoredChoice], normalize: Normalize) -> int:
 def chosen_answer(
     reply: model_pb2.ScoreContinuationsResponse, call_id: str, text: str
 ) -> model_pb2.CreateResponseResponse:
-    """The reply of a model that answered with a text. Nothing was sampled, so that it has no
+    """The reply of a model that answered with a text. Nothing was sampled, so the reply has no
     output tokens.
     """
     answer = model_pb2.CreateResponseResponse(call_id=call_id, queue_us=reply.queue_us)

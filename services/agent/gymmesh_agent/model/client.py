@@ -1,4 +1,6 @@
-"""Calls model services: chooses the instance, takes the answer whole or as it is generated."""
+"""Calls model services: chooses the instance, and receives the answer as a whole or as it is
+generated.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,7 @@ class ModelPeer(Protocol):
     async def GetModel(
         self, request: model_pb2.GetModelRequest, *, timeout: float
     ) -> model_pb2.GetModelResponse:
-        """What it is."""
+        """The model's description."""
 
     async def CreateResponse(
         self, request: model_pb2.CreateResponseRequest, *, timeout: float
@@ -99,19 +101,19 @@ class ModelServices:
         self._without_side_data = set[tuple[str, str]]()
 
     def answered_without_tokens(self, model: str) -> None:
-        """Log, once for each model, that tokens were to be captured and the model returns none."""
+        """Log, once for each model, that tokens were requested and the model returns none."""
         if model not in self._without_tokens:
             self._without_tokens.add(model)
             _log.warning(
-                "model '%s' returns no token ids, although they are to be captured; use a backend "
-                "that returns them (vllm, vllm_tokens, sglang, or a TokenBackend), or set "
+                "model '%s' returns no token ids, but capture_tokens is true; use a backend that "
+                "returns token ids (vllm, vllm_tokens, sglang, or a TokenBackend), or set "
                 "capture_tokens to false",
                 model,
             )
 
     async def check_scoring(self, model: str) -> None:
-        """Raises MeshError NOT_OFFERED where a model can't score texts. One that can't be reached
-        now is not checked: its calls find out.
+        """Raises MeshError NOT_OFFERED if a model can't score texts. A model that can't be
+        reached now is not checked; its calls then fail.
         """
         try:
             instance = await self.directory.pick(MODEL_SERVICE, model, timeout=PICK_S)
@@ -129,13 +131,13 @@ class ModelServices:
             )
 
     def answered_without_side_data(self, model: str, names: Iterable[str]) -> None:
-        """Log, once for each model and name, that side data was asked for and not returned."""
+        """Log, once for each model and name, that side data was requested and not returned."""
         for name in names:
             if (model, name) not in self._without_side_data:
                 self._without_side_data.add((model, name))
                 _log.warning(
-                    "model '%s' returns no side data '%s', although it is to be captured; its "
-                    "backend must give it, and side_data.path of the model must name a folder",
+                    "model '%s' returns no side data '%s', but capture_side_data requests it; use "
+                    "a backend that returns it, and set side_data.path of the model to a folder",
                     model,
                     name,
                 )
@@ -143,7 +145,7 @@ class ModelServices:
     async def capabilities(
         self, instance: discovery_pb2.Instance, timeout: float
     ) -> model_pb2.ModelCapabilities:
-        """What the instance can do; the least when it does not say."""
+        """What the instance can do; the minimum if it does not report that."""
         known = self._capabilities.get(instance.id)
         if known is not None:
             return known
@@ -160,11 +162,11 @@ class ModelServices:
 
 
 class ModelClient:
-    """The model calls of one attempt, all of them routed by its rollout's id.
+    """The model calls of one attempt, all of them routed by the rollout's id.
 
     Args:
         attempt: its name begins the request ids.
-        tally: what was done so far; read only.
+        tally: the attempt's counts so far; read only.
         events: where OutputDelta events go, if the plan wants them.
     """
 
@@ -193,12 +195,12 @@ class ModelClient:
     async def ask(self, request: ModelRequest) -> model_pb2.CreateResponseResponse:
         """The model service's reply.
 
-        Where an instance cannot be reached or is shutting down, others of the same name are asked.
-        Where the connection broke during the call, the instance is asked again under the same
-        request_id. Neither is done once a part of the answer was sent on.
+        If an instance cannot be reached or is shutting down, other instances of the same name are
+        asked. If the connection broke during the call, the same instance is asked again with the
+        same request_id. Neither is done after a part of the answer was sent on.
 
         Raises:
-            MeshError: as the service says.
+            MeshError: the service's error.
         """
         reply = await self._ask(request)
         # A trainer asks every model for tokens, and handles rollouts without samples itself.
@@ -236,7 +238,7 @@ class ModelClient:
     async def _somewhere(
         self, request: ModelRequest, ask_at: Callable[[discovery_pb2.Instance], Awaitable[ReplyT]]
     ) -> ReplyT:
-        """The reply of an instance, of another one where it can't be reached."""
+        """The reply of an instance, or of another instance if the first can't be reached."""
         instance = await self._pick(request.model)
         asked, broken = 1, 0
         while True:
@@ -262,7 +264,7 @@ class ModelClient:
                 instance = other
 
     async def weights_version(self, model: str) -> int | None:
-        """The current version of a model's weights; None when it is not known."""
+        """The current version of a model's weights; None if it is unknown."""
         try:
             peer: ModelPeer = self._services.directory.peer(await self._pick(model))
             found = await peer.GetModel(
@@ -283,8 +285,8 @@ class ModelClient:
     ) -> model_pb2.CreateResponseResponse:
         """The reply of one instance.
 
-        It is sent what is new where it keeps conversations, and the whole where it does not, or
-        answers CONVERSATION_UNKNOWN.
+        If the instance keeps conversations, only the new items are sent. If it doesn't, or if it
+        answers CONVERSATION_UNKNOWN, the whole conversation is sent.
         """
         peer: ModelPeer = self._services.directory.peer(instance)
         continuation = request.continuation
@@ -318,7 +320,7 @@ class ModelClient:
     def _send(
         self, peer: ModelPeer, message: model_pb2.CreateResponseRequest
     ) -> Awaitable[model_pb2.CreateResponseResponse]:
-        """The reply; with deltas, by StreamResponse where the service offers it."""
+        """The reply; if deltas are wanted and the service offers StreamResponse, as a stream."""
         if self._deltas is not None:
             return self._stream(peer, message, self._deltas)
         return peer.CreateResponse(message, timeout=self._clock.hop(self._services.call_s))
@@ -326,7 +328,9 @@ class ModelClient:
     async def _stream(
         self, peer: ModelPeer, message: model_pb2.CreateResponseRequest, events: EventStream
     ) -> model_pb2.CreateResponseResponse:
-        """The reply, its deltas sent on; in one piece where the service offers no stream."""
+        """The reply; its deltas are sent on. If the service offers no stream, the reply arrives
+        as a whole.
+        """
         call = model_pb2.StreamResponseRequest(call=message)
         frames = peer.StreamResponse(call, timeout=self._clock.hop(self._services.call_s))
         generator = cast("AsyncGenerator[model_pb2.StreamResponseResponse, None]", frames)
@@ -348,7 +352,7 @@ class ModelClient:
     def _message(
         self, request: ModelRequest, known_items: int = 0
     ) -> model_pb2.CreateResponseRequest:
-        """The request without `conversation`; its items from position `known_items` on."""
+        """The request without `conversation`, with its items from position `known_items` on."""
         attempt, plan = self._attempt, self._plan
         budget = plan.limits.max_total_output_tokens
         message = model_pb2.CreateResponseRequest(
@@ -371,7 +375,7 @@ class ModelClient:
         return message
 
     def _base(self, request: ModelRequest) -> responses_pb2.ResponseParams:
-        """The parameters of a request, without its input and what it changes."""
+        """The parameters of a request, without its input and its own changes."""
         if request.captured is not None:
             return request.captured
         return self._plan.params if request.role == "policy" else _NO_PARAMS
@@ -384,21 +388,21 @@ def fill_params(
     tokens_left: int | None,
     changes: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write what one model call sends: the rollout's parameters with a conversation.
+    """Write the parameters of one model call: the rollout's parameters with a conversation.
 
     Args:
         params: the message to fill; empty.
         base: the rollout's parameters, without input.
         items: the conversation.
-        tokens_left: what remains of the rollout's output tokens; caps `max_output_tokens`, down
-            to 16 (a budget can therefore be exceeded by at most 15 tokens). None: no budget.
-        changes: keys that this call alone changes.
+        tokens_left: the rollout's remaining output tokens, which limit `max_output_tokens`, down to
+            16. So a budget can be exceeded by at most 15 tokens. None: no budget.
+        changes: keys that only this call changes.
 
     Raises:
-        ValueError: `changes` holds `input`, which is what `items` is for, or is not JSON.
+        ValueError: `changes` has `input` (use `items`), or is not JSON.
     """
     if changes and "input" in changes:
-        raise ValueError("params: `input` is made from the conversation; hand over items instead")
+        raise ValueError("params: `input` comes from the conversation; pass items instead")
     if changes:
         base = params_from_json({**params_to_dict(base), **changes})
     params.CopyFrom(base)
@@ -416,10 +420,10 @@ def _has_tokens(reply: model_pb2.CreateResponseResponse) -> bool:
 
 
 def sampling_seed(seed: int, call_id: str) -> int:
-    """The seed of one model call: another one for each call, always the same.
+    """The seed of one model call: different for each call, and always the same for the same call.
 
-    It is the same in every attempt, so that a rollout that runs again, after a failure or in a
-    resumed run, samples as the lost one did: failures must not choose the samples.
+    The seed is the same in every attempt. So a rollout that runs again, after a failure or in a
+    resumed run, samples the same as the lost attempt: failures must not choose the samples.
 
     The first 31 bits of SHA-256 over `<seed>/<call_id>`.
     """

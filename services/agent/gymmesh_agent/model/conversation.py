@@ -1,17 +1,18 @@
-"""The conversations of one attempt, and how a model call goes on from earlier ones.
+"""The conversations of one attempt, and how a model call continues earlier calls.
 
-As the header of rollout.proto defines them:
+The header of rollout.proto defines a conversation:
 
     conversation(call) = base + context items + the answer's output
         + the outputs of its tool calls, in the order of the calls
         + the items of its turns
 
-The base is the parent's conversation, nothing for a detached call, and the first items of the
-attempt otherwise. Items are shared, never copied and never changed.
+The base is the parent's conversation. For a detached call it is empty, and for any other call
+without a parent it is the first items of the attempt. Items are shared, never copied and never
+changed.
 
-A model service that keeps conversations is sent only the new items, after a call that it knows.
-Otherwise it is sent the whole, with the tokens of the calls before, so that nothing the model
-wrote is tokenised again.
+If a model service keeps conversations and knows an earlier call, it receives only the new items.
+Otherwise it receives the whole conversation, with the tokens of the earlier calls, so that nothing
+that the model wrote is tokenised again.
 """
 
 from __future__ import annotations
@@ -37,18 +38,18 @@ ItemSequence: TypeAlias = Sequence[responses_pb2.Item]
 
 
 class _Node(msgspec.Struct, eq=False):
-    """One model call, and what it led to.
+    """One model call, and what followed from it.
 
     Attributes:
         parent: the call that it continues.
-        detached: whether it began anew.
-        from_first: whether its conversation starts from the attempt's first items.
-        context: the items put before the answer.
+        detached: whether it began a new conversation.
+        from_first: whether its conversation starts with the attempt's first items.
+        context: the items before the answer.
         output: the answer's items.
-        before: the items before the context; None: they are not held.
-        continued: whether another call goes on from it.
+        before: the items before the context; None: they are not stored here.
+        continued: whether another call continues this call.
         tool_outputs: by position, in order; None: there is none.
-        turns: what the environment said; None: it took no turn.
+        turns: the items of the environment's turns; None: it took no turn.
     """
 
     parent: _Node | None
@@ -62,7 +63,7 @@ class _Node(msgspec.Struct, eq=False):
     turns: list[responses_pb2.Item] | None = None
 
     def add_to(self, items: list[responses_pb2.Item]) -> None:
-        """Put this call's items after these."""
+        """Append this call's items to these items."""
         items += self.context
         items += self.output
         if self.tool_outputs:
@@ -75,10 +76,10 @@ class ConversationTree:
     """All conversations of an attempt, as a tree of model calls.
 
     Args:
-        first: the items that every conversation starts from, `Started.items`.
+        first: the items with which every conversation starts, `Started.items`.
 
-    The last call of a conversation holds the items before it, so that a long conversation is not
-    put together from its calls each time it goes on.
+    The last call of a conversation stores the items before it, so that a long conversation is not
+    assembled from its calls each time it continues.
     """
 
     def __init__(self, first: ItemSequence) -> None:
@@ -88,11 +89,11 @@ class ConversationTree:
         self._base: tuple[str, ItemSequence] | None = None
 
     def base(self, parent: str, detached: bool) -> Sequence[responses_pb2.Item]:
-        """The items before the context items of a call that is yet to be made; not to be changed.
+        """The items before the context items of a future call; they must not be changed.
 
         Args:
-            parent: the call_id that it continues; empty: it starts from the first items.
-            detached: it begins anew, with nothing.
+            parent: the call_id that the call continues; empty: it starts with the first items.
+            detached: whether it begins a new conversation, with nothing.
         """
         if detached:
             return []
@@ -111,8 +112,8 @@ class ConversationTree:
         """A model call was answered.
 
         Args:
-            context: the items put before the answer.
-            output: the answer's items; kept as they are, and not to be changed any more.
+            context: the items before the answer.
+            output: the answer's items; they are stored, and must not be changed any more.
         """
         above = self._nodes[parent] if parent else None
         from_first, before = False, None
@@ -126,7 +127,7 @@ class ConversationTree:
             above.before, above.continued = None, True
 
     def add_tool_output(self, call_id: str, position: int, output: responses_pb2.Item) -> None:
-        """A tool call was answered: the one at `position` among the calls of `call_id`."""
+        """A tool call was answered: the call at `position` among the calls of `call_id`."""
         node = self._nodes[call_id]
         outputs = node.tool_outputs
         if not outputs:
@@ -145,7 +146,7 @@ class ConversationTree:
         self._changed(node)
 
     def after(self, call_id: str) -> list[responses_pb2.Item]:
-        """The whole conversation up to and including all that `call_id` led to."""
+        """The whole conversation up to the end of everything that followed from `call_id`."""
         node = self._nodes[call_id]
         if node.before is not None:
             items = list(node.before)
@@ -155,23 +156,25 @@ class ConversationTree:
         return _flatten(self._chain(call_id), items)
 
     def led_to(self, call_id: str) -> int:
-        """How many items `after` has behind the call's answer: what its tools and turns gave."""
+        """How many items `after` has behind the call's answer: tool outputs and turns."""
         node = self._nodes[call_id]
         return len(node.tool_outputs or ()) + len(node.turns or ())
 
     def transcript(self, call_id: str) -> list[responses_pb2.Item]:
-        """As `after`, without the attempt's first items: what a verifier receives."""
+        """Like `after`, but without the attempt's first items: what a verifier receives."""
         items = self.after(call_id)
         return items[len(self._first) :] if self._nodes[call_id].from_first else items
 
     def since_turn(self, call_id: str) -> list[responses_pb2.Item]:
-        """As `transcript`, from the environment's last turn on: the items of its next turn."""
+        """Like `transcript`, but only from the environment's last turn on: the items of its next
+        turn.
+        """
         chain = self._chain(call_id)
         turned = [place for place, node in enumerate(chain) if node.turns is not None]
         return _flatten(chain[turned[-1] + 1 :] if turned else chain, [])
 
     def _changed(self, node: _Node) -> None:
-        """More came after a call: items put together from it are out of date."""
+        """Items were added to a call, so items that were assembled from it are out of date."""
         self._base = None
         if node.continued:
             for one in self._nodes.values():
@@ -190,7 +193,7 @@ class ConversationTree:
 
 
 def _flatten(chain: Sequence[_Node], items: list[responses_pb2.Item]) -> list[responses_pb2.Item]:
-    """These items, and after them those of the calls."""
+    """These items, followed by those of the calls."""
     for node in chain:
         node.add_to(items)
     return items
@@ -200,7 +203,7 @@ class Continuation(msgspec.Struct, frozen=True, eq=False):
     """How a call continues its parent call, for a service that keeps the conversation.
 
     Attributes:
-        conversation_id: the same for all of an attempt's calls.
+        conversation_id: the same for all calls of an attempt.
         known_items: how many leading items the service already has; 0 if they have changed.
         unchanged: whether the items of the parent's tokens are unchanged.
         token: the service's token for the known items.
@@ -216,12 +219,12 @@ class ModelRequest(msgspec.Struct, eq=False):
     """One model call to make.
 
     Attributes:
-        call_id: its id.
+        call_id: the call's id.
         model: the name of the model service.
-        role: the role that the model has.
-        changes: Responses parameters that this call alone changes.
-        captured: all parameters except the input, if a gateway captured the call; there are no
-            `changes` then. None: the agent makes the call.
+        role: the model's role.
+        changes: Responses parameters that only this call changes.
+        captured: all parameters except the input, if a gateway captured the call; `changes` is then
+            empty. None: the agent makes the call.
         items: the whole conversation.
         parent: the call of the same service that it continues; empty if there is none, or if that
             call has neither a kept conversation nor tokens.
@@ -241,13 +244,13 @@ class ModelRequest(msgspec.Struct, eq=False):
 
 
 class _Answered(msgspec.Struct, frozen=True):
-    """What a model service knows of an answered call, if it still has it.
+    """What a model service knows of an answered call, if the service still has it.
 
     Attributes:
         model: the name of the service.
-        items: how many items the conversation has, the answer included.
-        token: the service's token for them; empty when it does not keep the conversation, or has
-            another answer in it than the rollout.
+        items: the number of items of the conversation, including the answer.
+        token: the service's token for the items; empty if it does not keep the conversation, or if
+            its answer differs from the rollout's.
     """
 
     model: str
@@ -256,11 +259,12 @@ class _Answered(msgspec.Struct, frozen=True):
 
 
 class Continuations:
-    """Makes the model requests of one attempt, and holds the answers to the exact-token law.
+    """Creates the model requests of one attempt, and checks the answers against the exact-token
+    law.
 
     Args:
-        conversation_id: of the attempt's conversations at model services.
-        plan: says which tokens are captured, and whether a breach of the law is allowed.
+        conversation_id: the id of the attempt's conversations at model services.
+        plan: says which tokens are captured, and whether a violation of the law is permitted.
     """
 
     def __init__(
@@ -280,12 +284,12 @@ class Continuations:
         context: ItemSequence,
         captured: responses_pb2.ResponseParams | None = None,
     ) -> ModelRequest:
-        """A request, before it is known which instance of the model service is asked.
+        """A request, before it is known which instance of the model service will be asked.
 
         Args:
             about: the call: its id, model, parent call, and whether it is detached.
             role, changes, captured: see ModelRequest.
-            context: the items put after the conversation that the call continues.
+            context: the items after the conversation that the call continues.
         """
         above, model = about.parent_call_id, about.model
         base = self._conversations.base(above, about.detached)
@@ -303,7 +307,7 @@ class Continuations:
         )
 
     def prefix_tokens(self, request: ModelRequest) -> model_pb2.PrefixTokens | None:
-        """The tokens to send with a conversation that is sent whole; None: there are none."""
+        """The tokens to send with a whole conversation; None: there are none."""
         if self._plan.capture is None or request.continuation is None or not request.parent:
             return None
         return self._tokens.prefix(request.parent, unchanged=request.continuation.unchanged)
@@ -311,14 +315,15 @@ class Continuations:
     def answered(
         self, request: ModelRequest, reply: model_pb2.CreateResponseResponse, call: ModelCall
     ) -> tuple[tokens_pb2.TokenCapture | None, MeshError | None]:
-        """Record an answer: the tokens for the rollout's event, and the breach of the law, if any.
+        """Record an answer: the tokens for the rollout's event, and the violation of the law, if
+        any.
 
-        Tokens that are none, by their length or their numbers, are a fault of the model service:
+        Tokens with an impossible length or impossible numbers are a fault of the model service:
         CONTRACT_VIOLATED.
 
         Args:
-            request: as it was sent.
-            call: the answer as it stands in the conversation from now on.
+            request: the request as it was sent.
+            call: the answer as it is in the conversation from now on.
         """
         # After a repair, the service has another answer than the conversation.
         kept = request.continuation is not None and not call.repaired
@@ -360,7 +365,9 @@ class Continuations:
 
 
 def _declare_fork(settled: SettledTokens) -> SettledTokens:
-    """A service that keeps no conversations did not get the tokens before: that is a fork."""
+    """A service that keeps no conversations did not get the earlier tokens, so the call is a
+    fork.
+    """
     capture = tokens_pb2.TokenCapture()
     capture.CopyFrom(settled.capture)
     capture.fork.reason = tokens_pb2.FORK_REASON_BACKEND

@@ -1,4 +1,4 @@
-"""What a gateway says of a model call that it captured. Pure."""
+"""What a gateway reports about a model call that it captured. Pure."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from gymmesh_responses import dumps
 
 
 class GatewayCall(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """How a program's call hangs on the calls before it.
+    """How a program's call is related to the earlier calls.
 
     Attributes:
-        params: all Responses parameters of the call but its input; shared, and never changed.
+        params: all Responses parameters of the call except its input; shared, and never changed.
         link: as in ModelCallCompleted.
-        side_call: what it is for, where it is beside the conversation; empty for all others.
+        side_call: the purpose of a side call; empty for all others.
         fork: how its conversation departs from the parent's; None: it does not.
-        replaced_params: Responses parameters that the program asked for and the run replaced.
-        left_out: the names of what the request had that the model service is not sent.
+        replaced_params: Responses parameters that the program requested and the run replaced.
+        left_out: the names of what the request had and the model service does not receive.
     """
 
     params: responses_pb2.ResponseParams

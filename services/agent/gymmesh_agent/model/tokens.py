@@ -1,8 +1,9 @@
-"""The tokens of an attempt's model calls, held to the exact-token law, and their weights. Pure.
+"""The tokens of an attempt's model calls, checked against the exact-token law, and their weights.
+Pure.
 
 The law: the prompt of a call begins with the tokens (prompt and output) of the call that it
-continues, or the call declares a fork. Each call keeps only the tokens that it added, so that a
-conversation's tokens are a chain of pieces, put together when they are needed.
+continues, or the call declares a fork. Each call stores only the tokens that it added. So a
+conversation's tokens are a chain of pieces, which are joined when they are needed.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ class SettledTokens:
 
     Attributes:
         capture: the capture for the rollout's event: as received, without the parent's tokens.
-        fork: the reason of a declared fork, by name; empty when there is none.
-        diverged: the place of the first token that breaks the law; None when none does.
+        fork: the reason of a declared fork, by name; empty if there is none.
+        diverged: the position of the first token that violates the law; None if none does.
     """
 
     capture: tokens_pb2.TokenCapture
@@ -73,11 +74,11 @@ class CapturedTokens:
         """Takes the tokens of an answered call and checks them.
 
         Args:
-            parent: the call whose conversation this one continues with the same model; empty
-                when there is none.
+            parent: the call whose conversation this call continues with the same model; empty if
+                there is none.
             capture: as received; not changed.
-            prompt_items: how many items the call was asked with, all of the conversation.
-            output_items: how many its answer has.
+            prompt_items: the number of items of the call's whole conversation.
+            output_items: the number of items of its answer.
         """
         above = self._calls.get(parent)
         settled, above = _check(above, capture)
@@ -92,7 +93,7 @@ class CapturedTokens:
         return settled
 
     def prefix(self, call_id: str, *, unchanged: bool) -> model_pb2.PrefixTokens | None:
-        """The prefix for a conversation that is sent whole after this call.
+        """The prefix for a whole conversation that is sent after this call.
 
         Args:
             unchanged: whether the items of the tokens are unchanged.
@@ -111,13 +112,13 @@ class CapturedTokens:
 
 
 class WeightsAge:
-    """The age of the weights that wrote a rollout, held to `RolloutOptions.max_staleness`.
+    """The age of the weights that wrote a rollout, checked against `RolloutOptions.max_staleness`.
 
-    The current version is the newest one known: from an answer of the rollout, or from the model
-    service at the rollout's end.
+    The current version is the newest known version: from an answer of the rollout, or from the
+    model service at the rollout's end.
 
     Args:
-        limit: the most versions that the oldest may be behind; None: no limit.
+        limit: the maximum number of versions that the oldest weights may be behind; None: no limit.
     """
 
     __slots__ = ("_current", "_limit", "_oldest")
@@ -128,7 +129,7 @@ class WeightsAge:
         self._current = 0
 
     def add(self, spans: Iterable[tokens_pb2.WeightsSpan]) -> None:
-        """Take an answer's spans into account.
+        """Add an answer's spans.
 
         Raises:
             MeshError: WEIGHTS_STALE.
@@ -139,16 +140,18 @@ class WeightsAge:
 
     @property
     def matters(self) -> bool:
-        """Whether there is a limit, and weights to hold it against."""
+        """Whether there is a limit, and weights to check."""
         return self._limit is not None and self._oldest is not None
 
     @property
     def lag(self) -> int | None:
-        """How many versions the oldest is behind the current one; None where none is known."""
+        """How many versions the oldest weights are behind the current version; None if none is
+        known.
+        """
         return None if self._oldest is None else self._current - self._oldest
 
     def now(self, version: int) -> None:
-        """Take the current version into account.
+        """Set the current version.
 
         Raises:
             MeshError: WEIGHTS_STALE.
@@ -192,9 +195,9 @@ def diverged(call_id: str, position: int) -> MeshError:
 
 
 def invalid_tokens(capture: tokens_pb2.TokenCapture) -> MeshError | None:
-    """CONTRACT_VIOLATED where captured tokens cannot be trained on: ids or log probabilities of a
-    wrong length, sign, or that are not finite, or side data that is not theirs. None where they
-    can.
+    """CONTRACT_VIOLATED if captured tokens cannot be trained on: ids or log probabilities of a
+    wrong length, with a wrong sign, or not finite; or side data that does not belong to the
+    tokens. None if they can.
     """
     problem = token_problem(capture.prompt_token_ids) or token_problem(
         capture.output_token_ids, capture.logprobs
@@ -216,7 +219,9 @@ def invalid_tokens(capture: tokens_pb2.TokenCapture) -> MeshError | None:
 def _check(
     above: _CallTokens | None, capture: tokens_pb2.TokenCapture
 ) -> tuple[SettledTokens, _CallTokens | None]:
-    """What is said of the call, and the call whose tokens stand before its own."""
+    """The model service's declaration for the call, and the call whose tokens come before its
+    own.
+    """
     prefix = capture.prompt_prefix_tokens
     if above is None:
         # With nothing to stand on, a prefix cannot be put together again.
@@ -239,7 +244,9 @@ def _check(
 
 
 def _side_rows(above: _CallTokens | None, capture: tokens_pb2.TokenCapture) -> dict[str, int]:
-    """By name, how many leading tokens have a row in the calls up to this one, without a gap."""
+    """For each name, how many leading tokens have a row in the calls up to this one, without a
+    gap.
+    """
     rows = dict(above.side_rows) if above is not None else {}
     for side in capture.side_data:
         known = rows.get(side.name, 0)

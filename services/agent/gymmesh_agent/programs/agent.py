@@ -1,7 +1,7 @@
-"""The agent `program`: a program that people ship, or a function of one's own, run unchanged.
+"""The agent `program`: runs a published program, or a function of your own, without changes.
 
-It runs in a sandbox of the session, calls the model through the rollout's gateway, which captures
-every call, and is judged by what it left there.
+The program runs in a sandbox of the session. It calls the model through the rollout's gateway,
+which captures every call. The environment judges what the program left in the sandbox.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SLACK_S: Final = 60.0
 
 
 class ProgramAgent(Agent):
-    """Runs a program as the agent, and judges by its end whether the rollout completed."""
+    """Runs a program as the agent. How the program ends decides whether the rollout completed."""
 
     version: ClassVar[str] = "1"
     runs_programs: ClassVar[bool] = True
@@ -40,7 +40,7 @@ class ProgramAgent(Agent):
     )
 
     def __init__(self, options: Mapping[str, Any]) -> None:
-        """Raises ValueError for options that cannot be meant."""
+        """Raises ValueError for invalid options."""
         self._options = read_options(options)
         if self._options.in_process:
             find_function(self._options.function)
@@ -58,9 +58,9 @@ class ProgramAgent(Agent):
         return self._options.is_environment
 
     async def program_of(self, context: RolloutContext) -> rollout_pb2.Program:
-        """The program and its version, which is asked for once for each image.
+        """The program and its version, which is requested once for each image.
 
-        Raises FIELD_INVALID for a sandbox from which no program reaches the gateway.
+        Raises FIELD_INVALID for a sandbox whose programs can't reach the gateway.
         """
         options = self._options
         if options.is_environment:
@@ -80,7 +80,7 @@ class ProgramAgent(Agent):
         return rollout_pb2.Program(name=options.name, version=self._versions[image])
 
     async def run(self, context: RolloutContext) -> Completion:
-        """Run the program to its end, and anew with each turn of an environment that takes turns.
+        """Run the program to its end, and again for each turn of an environment that takes turns.
 
         Raises the error with which the rollout fails.
         """
@@ -122,26 +122,26 @@ class ProgramAgent(Agent):
         return await run_in_sandbox(self._sandbox(context), options, task, gateway, answers)
 
     async def _play(self, context: RolloutContext) -> Completion:
-        """Have the environment play. Its own result stays in the session, for the verdict."""
+        """Let the environment play. Its own result stays in the session, for the verdict."""
         options = self._options
         async with context.gateway(side_calls=options.side_calls) as gateway:
             play = context.play(gateway, options.model, options.timeout_s + _SLACK_S)
             completion = await wait_for_episode(play, gateway.stopped, options.timeout_s)
             timed_out = completion.reason == rollout_pb2.STOP_REASON_PROGRAM_TIMEOUT
-            how = "its time was up" if timed_out else "the episode is over"
+            how = "its timeout_s expired" if timed_out else "the episode is over"
             detail = f"environment {context.environment} {context.environment_version}: {how}"
             await context.program_ended(rollout_pb2.ProgramEnded(detail=detail))
         check_played(context.environment, context.tally.model_calls)
         return completion
 
     def _sandbox(self, context: RolloutContext) -> SandboxHandle:
-        """The session's sandbox for the program. Raises FIELD_INVALID where there is none."""
+        """The session's sandbox for the program. Raises FIELD_INVALID if there is none."""
         sandbox = context.sandboxes.get(self._options.sandbox)
         if sandbox is None:
             raise MeshError(
                 errors_pb2.ERROR_REASON_FIELD_INVALID,
                 f"the environment lends no sandbox {self._options.sandbox!r} for the program to "
-                "run in; use one that does, such as workspace",
+                "run in; use an environment that lends one, such as workspace",
                 metadata={"field": "options.sandbox"},
             )
         return sandbox
@@ -152,15 +152,16 @@ def _check_plays(context: RolloutContext) -> None:
     if not context.environment_plays:
         raise MeshError(
             errors_pb2.ERROR_REASON_FIELD_INVALID,
-            f"the environment {context.environment!r} does not play its episodes itself, as "
-            f"program: {ENVIRONMENT} asks; use the agent tool_loop, or another program",
+            f"the environment {context.environment!r} does not play its episodes itself, which "
+            f"program: {ENVIRONMENT} requires; use the agent tool_loop, or another program",
             metadata={"field": "options.program"},
         )
 
 
 async def _check_network(sandbox: SandboxHandle, role: str) -> None:
-    """Raises FIELD_INVALID for a sandbox whose network has no gateway. With all that its host can
-    reach, what listens at the gateway's address is the host's own, and would get the rollout's key.
+    """Raises FIELD_INVALID for a sandbox whose network has no gateway. In a network that reaches
+    everything that its host reaches, the host's own program at the gateway's address would get
+    the rollout's key.
     """
     kind = (await sandbox.about()).sandbox.network
     if kind != sandbox_pb2.NETWORK_KIND_RELAY:
@@ -168,7 +169,7 @@ async def _check_network(sandbox: SandboxHandle, role: str) -> None:
         raise MeshError(
             errors_pb2.ERROR_REASON_FIELD_INVALID,
             f"the network of the sandbox {role!r} is '{shown}', which doesn't let the program "
-            "reach the model; the environment must lend one with the network 'agent' (the option "
-            "`network` of workspace)",
+            "reach the model; the environment must lend a sandbox with the network 'agent' (set "
+            "the option network: agent of workspace)",
             metadata={"field": "options.sandbox"},
         )

@@ -58,10 +58,10 @@ _SHOWN: Final = 400  # characters of output in an error
 class ProgramEnd:
     """How a program ended.
 
-    cause: a value of the contract's ExitCause. exit_code: the code if it exited, else None. signal:
-    the signal that ended it; 0: none. output_tail: the end of its output. left: the names of
-    processes that it left, which were killed. answers: the number of answered model calls. awaited:
-    whether a model call was in progress at the end.
+    cause: a value of the contract's ExitCause. exit_code: the code if it exited; otherwise None.
+    signal: the signal that ended it; 0: none. output_tail: the end of its output. left: the names
+    of its leftover processes, which were killed. answers: the number of answered model calls.
+    awaited: whether a model call was in progress at the end.
     """
 
     cause: process_pb2.ExitCause.ValueType
@@ -74,19 +74,19 @@ class ProgramEnd:
 
     @property
     def is_killed(self) -> bool:
-        """Whether a signal ended it that is no crash, sent by nobody knows whom."""
+        """Whether a signal of an unknown sender ended it, and not a crash."""
         return self.cause == process_pb2.EXIT_CAUSE_SIGNALED and self.signal not in _CRASHES
 
     @property
     def is_not_its_own(self) -> bool:
-        """Whether something outside of the program ended it; see the table above."""
+        """Whether something outside the program ended it; see the table above."""
         if self.cause == process_pb2.EXIT_CAUSE_MACHINE_OUT_OF_MEMORY:
             return True
         return self.is_killed and (self.awaited or not self.answers)
 
     @property
     def is_completed(self) -> bool:
-        """Whether what it did is judged."""
+        """Whether the program's work is judged."""
         return bool(self.answers) and not self.is_not_its_own
 
     @property
@@ -100,10 +100,10 @@ class ProgramEnd:
             return how
         count = len(self.left)
         names = ", ".join(sorted(set(self.left))[:4])
-        return f"{how}; {count} process{'es' if count > 1 else ''} left and killed: {names}"
+        return f"{how}; {count} leftover process{'es' if count > 1 else ''} killed: {names}"
 
     def event(self, program: str) -> rollout_pb2.ProgramEnded:
-        """As the contract has it; `program`: its name and version."""
+        """The contract's event; `program`: its name and version."""
         return rollout_pb2.ProgramEnded(
             exit_code=self.exit_code,
             signal=self.signal,
@@ -113,10 +113,10 @@ class ProgramEnd:
 
 
 _HOW: Final = {
-    process_pb2.EXIT_CAUSE_TIMED_OUT: "its time was up",
-    process_pb2.EXIT_CAUSE_OUT_OF_MEMORY: "killed at the sandbox's limit of memory",
-    process_pb2.EXIT_CAUSE_OUTPUT_LIMIT: "killed at the limit of its output",
-    process_pb2.EXIT_CAUSE_MACHINE_OUT_OF_MEMORY: "killed since the machine ran out of memory",
+    process_pb2.EXIT_CAUSE_TIMED_OUT: "its timeout_s expired",
+    process_pb2.EXIT_CAUSE_OUT_OF_MEMORY: "killed at the sandbox's memory limit",
+    process_pb2.EXIT_CAUSE_OUTPUT_LIMIT: "killed at its output limit",
+    process_pb2.EXIT_CAUSE_MACHINE_OUT_OF_MEMORY: "killed because the machine ran out of memory",
 }
 
 
@@ -136,19 +136,20 @@ def completion_of(end: ProgramEnd, program: str) -> Completion:
 
 
 def _failed(end: ProgramEnd, program: str) -> MeshError:
-    """The error of a program that ended before the model answered it."""
+    """The error of a program that ended before the model's first answer."""
     said = " ".join(end.output_tail.decode("utf-8", "replace").split())[-_SHOWN:]
     said = f"; it wrote: {said}" if said else ""
     if end.exit_code in _NOT_RUN:
         return MeshError(
             errors_pb2.ERROR_REASON_PROGRAM_NOT_FOUND,
             f"the program {program!r} cannot be run in its sandbox (exit code {end.exit_code}); "
-            f"install it into the image, or into a folder of `path` that the sandbox has{said}",
+            "install it into the image, or into a folder that the sandbox has and the option path "
+            f"lists{said}",
             metadata={"program": program},
         )
     return MeshError(
         errors_pb2.ERROR_REASON_PROGRAM_FAILED,
-        f"the program {program!r} ended before any answer of the model ({end.detail}){said}",
+        f"the program {program!r} ended before the model's first answer ({end.detail}){said}",
         metadata={"program": program, "exit_code": str(end.exit_code)},
     )
 

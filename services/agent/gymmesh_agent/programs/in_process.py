@@ -1,4 +1,4 @@
-"""A function or graph as the agent, in the agent's own process: for code that is trusted."""
+"""A function or graph as the agent, in the agent's own process: only for trusted code."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from gymmesh_runtime.config import named_module
 async def run_in_process(
     options: ProgramOptions, task: ProgramTask, gateway: ProgramGateway, answers: Callable[[], int]
 ) -> ProgramEnd:
-    """Runs the function to its end. Plain ones run in a thread, which nothing can stop.
+    """Runs the function to its end. Plain functions run in a thread, which nothing can stop.
 
-    Raises what the function raises, unless its rollout was over by then.
+    Raises what the function raises, unless the rollout was already over.
     """
     given = {"prompt": task.prompt, "url": task.url, "key": gateway.key, "model": options.model,
              "workdir": options.workdir}  # fmt: skip
@@ -44,7 +44,9 @@ async def run_in_process(
 
 
 def find_function(target: str) -> Any:
-    """What `package.module:name` or `folder/file.py:name` names. Raises ValueError."""
+    """The function or graph that `package.module:name` or `folder/file.py:name` names. Raises
+    ValueError.
+    """
     place, _, name = target.rpartition(":")
     try:
         return vars(named_module(place))[name]

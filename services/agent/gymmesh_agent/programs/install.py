@@ -2,9 +2,9 @@
 
     python -m gymmesh_agent.programs.install codex mini-swe-agent --folder /opt/programs
 
-Each gets a folder of its own, `FOLDER/NAME`, whose `bin` goes into the option `path` of the agent.
-The folder holds all that the program needs but the system's libraries; of Python programs, also
-their interpreter's folder has to be in the sandbox.
+Each program gets a folder of its own, `FOLDER/NAME`. Add `FOLDER/NAME/bin` to the option `path` of
+the agent. The folder has everything that the program needs except the system's libraries. A Python
+program also needs its interpreter's folder in the sandbox.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ _INSTALL_S: Final = 1800.0
 
 
 class InstallError(Exception):
-    """A program that could not be installed as it was asked for."""
+    """A program could not be installed as requested."""
 
 
 def install_program(name: str, folder: Path, python: str = "") -> Path:
     """Installs a known program and returns the folder with its commands. Keeps an existing
     installation with the requested versions.
 
-    python: the interpreter of Python programs; empty: the one on the PATH with the version in the
-    program's file, else the current one.
+    python: the interpreter of Python programs; empty: the interpreter on the PATH with the version
+    in the program's file, or the current interpreter if there is none.
     Raises InstallError with the output of npm or pip.
     """
     program = find_program(name)
@@ -76,8 +76,8 @@ def _pip(install: ProgramInstall, place: Path, python: str) -> None:
 
 
 def _check(program: KnownProgram, place: Path) -> None:
-    """Raises InstallError unless the versions asked for are there: npm silently takes older ones
-    where its node is too old.
+    """Raises InstallError unless the requested versions are installed: npm silently installs
+    older versions if its node is too old.
     """
     for package in program.install.npm:
         name, _, wanted = package.rpartition("@")
@@ -112,7 +112,7 @@ def _pip_version(place: Path, name: str) -> str:
 
 
 def _output(words: Sequence[str]) -> str:
-    """What a command prints; empty where it fails."""
+    """What a command prints; empty if it fails."""
     try:
         done = subprocess.run(words, capture_output=True, timeout=60, check=True, text=True)
     except (OSError, subprocess.SubprocessError):
@@ -134,7 +134,7 @@ def _run(words: Sequence[str]) -> None:
 @click.option("--folder", type=click.Path(path_type=Path), required=True, help="Where to.")
 @click.option("--python", default="", help="The interpreter of Python programs.")
 def main(names: Sequence[str], folder: Path, python: str) -> None:
-    """Install known programs into a folder; NAMES: theirs, or `all`."""
+    """Install known programs into a folder. NAMES: the names of the programs, or `all`."""
     for name in known_programs() if "all" in names else names:
         try:
             click.echo(f"{name}: {install_program(name, folder.resolve(), python)}")

@@ -40,9 +40,9 @@ class ProgramInstall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 class ProgramCommand(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a program is called.
 
-    command: the program and its arguments. env: its variables. files: written before it starts,
-    by path. folders: made before. version: the command that prints its version; package: instead,
-    the Python package whose version it is.
+    command: the program and its arguments. env: its variables. files: files to write before it
+    starts, by path. folders: folders to create before. version: the command that prints its
+    version. package: in place of `version`, the Python package whose version it has.
     """
 
     command: list[str]
@@ -60,8 +60,8 @@ class ProgramCommand(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class ProgramTools(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a program is given the environment's tools over MCP: further arguments and files, which
-    take the place of those of the same path.
+    """How a program gets the environment's tools over MCP: further arguments, and files that
+    replace files with the same path.
     """
 
     arguments: list[str] = []
@@ -69,10 +69,10 @@ class ProgramTools(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class KnownProgram(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A program that people ship.
+    """A published program.
 
-    about: what it is, in a line. dialect: of the API that it calls. tried: the versions that were
-    run here. stops: what ends it when its rollout is over. mcp: None: it takes no tools.
+    about: a description in one line. dialect: the API that it calls. tried: the tested versions.
+    stops: what ends it when its rollout is over. mcp: None: it can't use tools over MCP.
     """
 
     about: str
@@ -94,7 +94,7 @@ def known_programs() -> tuple[str, ...]:
 
 @cache
 def find_program(name: str) -> KnownProgram:
-    """A known program by its name. Raises ValueError, which names the nearest."""
+    """A known program by its name. Raises ValueError, which names the most similar program."""
     if name not in known_programs():
         raise ValueError(
             f"program: there is no known program {name!r}; {nearest(name, known_programs())}"

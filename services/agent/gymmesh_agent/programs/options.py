@@ -24,30 +24,31 @@ _PLAYED: Final = frozenset(("program", "model", "side_calls", "timeout_s"))
 
 
 class ProgramOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The program that runs as the agent, and its limits. Exactly one of the first three is set.
+    """The program that runs as the agent, and its limits. Exactly one of `program`, `command` and
+    `function` is set.
 
     Attributes:
-        program: a known program; or `environment`, which plays the episode itself.
-        command: any other: the program and its arguments, or a line for the shell, in which the
-            values of placeholders are quoted.
+        program: a known program; or `environment` for an environment that plays the episode itself.
+        command: any other program: the program and its arguments as a list, or a line for the
+            shell, in which the values of placeholders are quoted.
         function: a Python function or a LangGraph graph, `package.module:name` or
             `folder/file.py:name`.
-        in_process: run the function in the agent's own process and not in a sandbox.
+        in_process: whether the function runs in the agent's own process, without a sandbox.
         env: variables of the program; they override those of a known program.
-        files: written before it starts, by absolute path or below `{home}`; they override those of
-            a known program.
+        files: files to write before the program starts, by absolute path or below `{home}`; they
+            override those of a known program.
         arguments: additional arguments of a known program, after its own.
         path: folders before the sandbox's PATH, such as those in which programs were installed
             (`binds` of the sandbox service).
-        model: the model's name in its requests; the gateway answers any name.
-        sandbox: the role of the session's sandbox that it runs in.
-        user: of the program; empty: the sandbox's own.
-        workdir: where it starts; empty: the sandbox's own.
-        mcp: whether it gets the environment's tools over MCP, if it supports MCP.
-        side_calls: rules for calls outside its conversation; checked before the known program's.
-        timeout_s: seconds after which it is stopped and judged by its work so far.
-        output_bytes: how much of its output is kept for its log.
-        logs: a folder on the agent's machine for full logs, a file for each attempt; empty: none.
+        model: the model's name in the program's requests; the gateway answers any name.
+        sandbox: the role of the session's sandbox in which the program runs.
+        user: the program's user; empty: the sandbox's own.
+        workdir: where the program starts; empty: the sandbox's own.
+        mcp: whether the program gets the environment's tools over MCP, if it supports MCP.
+        side_calls: rules for side calls, which are checked before the known program's rules.
+        timeout_s: seconds after which the program is stopped and judged by its work so far.
+        output_bytes: how much of the program's output is kept for its log.
+        logs: a folder on the agent's machine for full logs, one file for each attempt; empty: none.
     """
 
     program: str = ""
@@ -71,7 +72,7 @@ class ProgramOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     def __post_init__(self) -> None:
         given = [key for key in ("program", "command", "function") if getattr(self, key)]
         if len(given) != 1:
-            raise ValueError("program: give exactly one of program, command and function")
+            raise ValueError("program: set exactly one of program, command and function")
         if self.is_environment:
             self._check_played()
         elif self.program:
@@ -88,10 +89,10 @@ class ProgramOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
                 "arguments: works only with program; add a command's arguments to command"
             )
         if not _MODEL.match(self.model):
-            raise ValueError(f"model: {self.model!r} has characters that configuration files break")
+            raise ValueError(f"model: {self.model!r} must be 1 to 200 letters, digits or ./:@-_")
         for name in self.env:
             if not _NAME.match(name):
-                raise ValueError(f"env: {name!r} is not the name of a variable")
+                raise ValueError(f"env: {name!r} is not a valid name of a variable")
         for path in self.files:
             if not path.startswith(("/", "{home}/")) or ".." in PurePosixPath(path).parts:
                 raise ValueError(f"files: {path!r} is neither absolute nor below {{home}}")
@@ -113,7 +114,9 @@ class ProgramOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     @property
     def name(self) -> str:
-        """What the program is called in rollouts: a known one's name, or its own."""
+        """The program's name in rollouts: a known program's name, or the name of the command or
+        function.
+        """
         if self.program or self.function:
             return self.program or self.function
         words = self.command.split() if isinstance(self.command, str) else self.command
@@ -131,6 +134,6 @@ def read_options(options: Mapping[str, Any]) -> ProgramOptions:
         if isinstance(error.__cause__, ValueError):
             raise ValueError(f"{within}{error.__cause__}") from None
         if unknown := re.search(r"unknown field `(.*)`", problem):
-            what = "a key of a side call" if place else "an option of the agent program"
+            what = "a key of a side call" if place else "an option of the agent 'program'"
             raise ValueError(f"{within}{unknown[1]}: is not {what}") from None
         raise ValueError(f"{place}: {problem}") from None

@@ -1,4 +1,4 @@
-"""What a program writes: the end of it for the rollout's event, all of it for a log file."""
+"""A program's output: its end for the rollout's event, all of it for a log file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LONGEST_NAME: Final = 200
 
 
 class OutputTail:
-    """Keeps the last bytes of both streams, in the order in which they came, without the secret."""
+    """Keeps the last bytes of both streams, in the order of arrival, without the secret."""
 
     def __init__(self, secret: str, most: int = _TAIL_BYTES) -> None:
         self._secret = secret.encode()
@@ -25,21 +25,21 @@ class OutputTail:
         self._kept = bytearray()
 
     def take(self, name: Literal["stdout", "stderr"], data: bytes) -> None:
-        """The next piece of a stream."""
+        """Add the next piece of a stream."""
         self._kept += data[-self._most :]
         del self._kept[: -self._most]
 
     @property
     def kept(self) -> bytes:
-        """The end of what was written."""
+        """The end of the output."""
         return masked(bytes(self._kept), self._secret)[-self._shown :]
 
 
 class OutputLog:
-    """A file with all that a program writes, up to a bound; secrets are masked.
+    """A file with a program's whole output, up to a limit; secrets are masked.
 
-    folder: None: nothing is written. Use as a context manager. Disk errors end the log and not
-    the rollout.
+    folder: None: nothing is written. Use it as a context manager. After a disk error the log ends,
+    and the rollout continues.
     """
 
     def __init__(self, folder: Path | None, name: str, secret: str, most: int) -> None:
@@ -70,7 +70,7 @@ class OutputLog:
             self._file = None
 
     def take(self, name: Literal["stdout", "stderr"], data: bytes) -> None:
-        """The next piece of a stream."""
+        """Add the next piece of a stream."""
         if self._file is None or self._left <= 0:
             return
         # A secret may lie across two pieces.
@@ -93,5 +93,5 @@ def masked(data: bytes, secret: bytes) -> bytes:
 
 
 def log_name(name: str) -> str:
-    """A file name for an attempt, whatever its rollout is called."""
+    """A valid file name for an attempt, whatever its rollout's name is."""
     return f"{_UNSAFE.sub('_', name)[-_LONGEST_NAME:]}.log"

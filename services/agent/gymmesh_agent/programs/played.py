@@ -18,10 +18,10 @@ _GRACE_S: Final = 10.0
 async def wait_for_episode(
     play: Awaitable[None], stopped: asyncio.Event, timeout_s: float
 ) -> Completion:
-    """How the episode completes. It has ended when this returns, or is being stopped.
+    """How the episode completes. When this returns, the episode has ended or is being stopped.
 
-    play: the call of the environment. stopped: set once the rollout is over, for a limit of the
-    policy, say; the gateway then says how it ends. Raises what `play` raises before that.
+    play: the environment's call. stopped: set when the rollout is over, for example at a limit of
+    the policy; the gateway then decides how it ends. Raises what `play` raises before that.
     """
     work = asyncio.ensure_future(play)
     stop = asyncio.ensure_future(stopped.wait())
@@ -42,12 +42,12 @@ async def wait_for_episode(
 
 
 def check_played(environment: str, answers: int) -> None:
-    """Raises PROGRAM_FAILED for an episode without an answer of the model: nothing of the policy
-    would be judged.
+    """Raises PROGRAM_FAILED for an episode in which the model answered no call, because nothing
+    of the policy would be judged.
     """
     if not answers:
         raise MeshError(
             errors_pb2.ERROR_REASON_PROGRAM_FAILED,
-            f"the environment {environment!r} played an episode without any answer of the model",
+            f"the environment {environment!r} played an episode, but the model answered no call",
             metadata={"program": "environment"},
         )

@@ -1,7 +1,7 @@
-"""A program made ready for one rollout: its words, variables and files with all names filled in.
+"""A program prepared for one rollout: its command, variables and files, with all placeholders
+filled in.
 
-Pure. Names in braces are replaced where they are known, and everything else stays as it is, so
-that JSON needs no escaping.
+Pure. Known names in braces are replaced. Everything else is unchanged, so JSON needs no escaping.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class ProgramPlace:
 
 @dataclass(frozen=True, slots=True)
 class PreparedProgram:
-    """What is run: a program and its arguments, or a line for the shell; its variables, files by
-    path, folders to make, and its standard input.
+    """What to run: a program and its arguments, or a line for the shell; its variables, its
+    files by path, folders to create, and its standard input.
     """
 
     command: Sequence[str] | str
@@ -49,7 +49,9 @@ class PreparedProgram:
 
 
 def prepared(options: ProgramOptions, place: ProgramPlace, *, tools: bool) -> PreparedProgram:
-    """The program of these options at this place; `tools`: with the environment's over MCP."""
+    """The program of these options at this place; `tools`: with the environment's tools over
+    MCP.
+    """
     names = {
         "url": place.url,
         "key": place.key,
@@ -104,7 +106,7 @@ def _known(
 
 
 def usual_env(place: ProgramPlace, model: str) -> dict[str, str]:
-    """Variables by which libraries find the gateway, for a program that is not known."""
+    """The variables by which libraries find the gateway, for a program that is not known."""
     return {
         "OPENAI_BASE_URL": f"{place.url}/v1",
         "OPENAI_API_BASE": f"{place.url}/v1",
@@ -122,7 +124,9 @@ def usual_env(place: ProgramPlace, model: str) -> dict[str, str]:
 
 
 def filled(text: str, names: Mapping[str, str]) -> str:
-    """The text with each `{name}` replaced once: a prompt that contains `{key}` reveals no key."""
+    """The text with each `{name}` replaced once, so that a prompt that contains `{key}` reveals
+    no key.
+    """
     found, rest = [], text
     while rest:
         before, brace, rest = rest.partition("{")
@@ -138,7 +142,7 @@ def filled(text: str, names: Mapping[str, str]) -> str:
 def _filled(
     env: Mapping[str, str], place: ProgramPlace, options: ProgramOptions, names: Mapping[str, str]
 ) -> dict[str, str]:
-    """The variables, with a home and a folder for temporary files of the program's own."""
+    """The variables, with the program's own home folder and folder for temporary files."""
     own = {"HOME": place.home, "TMPDIR": f"{place.home}/tmp"}
     if options.path:
         own["PATH"] = ":".join((*options.path, place.path or "/usr/local/bin:/usr/bin:/bin"))

@@ -16,8 +16,8 @@ _TEXTS: Final = ("input_text", "output_text", "text")
 def prompt_of(items: Iterable[responses_pb2.Item]) -> str:
     """The messages' texts, in their order, with a blank line between them.
 
-    A program gets a text. Raises TASK_INVALID for content that is not text: images, calls, or no
-    text at all.
+    A program's prompt is text. Raises TASK_INVALID for images, calls and other content that is not
+    text, and if there is no text.
     """
     texts: list[str] = []
     for number, item in enumerate(items):

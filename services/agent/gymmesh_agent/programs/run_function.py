@@ -1,8 +1,8 @@
 """Runs a Python function or a LangGraph graph: `python3 run_function.py MODULE:NAME`, or FILE:NAME.
 
-Is copied into a sandbox that has nothing of gymmesh, so it uses the standard library alone.
-Standard input is a JSON object: prompt, url, key, model, workdir. A function gets those of them
-that it has parameters for. A graph is invoked with the prompt as its first message.
+This file is copied into a sandbox that has no gymmesh, so it uses only the standard library.
+Standard input is a JSON object: prompt, url, key, model, workdir. A function receives those values
+for which it has parameters. A graph is invoked with the prompt as its first message.
 """
 
 import asyncio
@@ -31,7 +31,9 @@ def main() -> None:
 
 
 def load(place: str) -> ModuleType:
-    """A module by its name, or that of a file, which imports what is beside it as a script does."""
+    """A module by its name, or by its file. As for a script, the file may import modules from
+    its folder.
+    """
     if not place.endswith(".py"):
         return importlib.import_module(place)
     path = os.path.abspath(place)
@@ -48,7 +50,7 @@ def load(place: str) -> ModuleType:
 
 
 def call(target: Any, given: dict[str, str]) -> Any:
-    """What the function or graph returns; may have to be awaited."""
+    """The result of the function or graph, which may be awaitable."""
     if not callable(target):
         return target.ainvoke({"messages": [{"role": "user", "content": given["prompt"]}]})
     parameters = inspect.signature(target).parameters
@@ -57,7 +59,7 @@ def call(target: Any, given: dict[str, str]) -> Any:
 
 
 async def wait_for(awaitable: Awaitable[Any]) -> Any:
-    """What an awaitable gives."""
+    """The result of an awaitable."""
     return await awaitable
 
 

@@ -1,4 +1,4 @@
-"""A program's run in a sandbox, from its own home to the last process that it left."""
+"""A program's run in a sandbox, from its home folder to its last leftover process."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ _HOME: Final = 'umask 077; mkdir -p "$1/tmp" && printf "%s\\n%s" "$PATH" "$PWD"'
 
 
 class ProgramGateway(Protocol):
-    """The gateway of one rollout, as far as a program needs it: the rollout's key, an event that is
-    set once the rollout is over, and whether a model call is under way.
+    """The part of a rollout's gateway that a program's run needs: the rollout's key, an event
+    that is set when the rollout is over, and whether a model call is in progress.
     """
 
     key: str
@@ -52,7 +52,7 @@ class ProgramGateway(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ProgramTask:
-    """What a rollout asks of its program: the prompt, the gateway's address in the sandbox, and
+    """A rollout's values for its program: the prompt, the gateway's address in the sandbox, and
     the rollout's name for the log.
     """
 
@@ -68,10 +68,10 @@ async def run_in_sandbox(
     gateway: ProgramGateway,
     answers: Callable[[], int],
 ) -> ProgramEnd:
-    """Runs the program to its end; nothing of it runs any more when this returns.
+    """Runs the program to its end. When this returns, none of its processes runs any more.
 
-    answers: how many model calls were answered so far. Raises MeshError: the sandbox is lost, or
-    cannot run programs.
+    answers: returns how many model calls were answered so far. Raises MeshError if the sandbox is
+    lost, or cannot run programs.
     """
     place = await _make_home(sandbox, options, task, gateway.key)
     program = prepared(options, place, tools=options.mcp)
@@ -109,8 +109,8 @@ async def run_in_sandbox(
 
 
 async def program_version(sandbox: SandboxHandle, options: ProgramOptions) -> str:
-    """The version of a known program, as it says itself; empty where it does not. Raises MeshError
-    of the sandbox.
+    """The version that a known program reports; empty if it reports none. Raises MeshError of
+    the sandbox.
     """
     if not options.program:
         return ""
@@ -156,7 +156,7 @@ async def _put_files(
 async def _exec(
     sandbox: SandboxHandle, options: ProgramOptions, words: list[str], cwd: str = ""
 ) -> ExecResult:
-    """Runs what a program needs before it. Raises FIELD_INVALID where that fails."""
+    """Runs a command that prepares the program. Raises FIELD_INVALID if the command fails."""
     result = await sandbox.exec(words, timeout_s=_SHORT_S, user=options.user, cwd=cwd)
     if not result.ok:
         said = result.error_text.strip()[-200:] or f"exit code {result.exit_code}"
@@ -170,8 +170,8 @@ async def _followed(
     tail: OutputTail,
     log: OutputLog,
 ) -> ExecResult:
-    """Reads what a program writes until it ends. Once its rollout is over it has a moment to end
-    by itself, and is killed then.
+    """Reads the program's output until it ends. When the rollout is over, the program has a
+    moment to end on its own, and is then killed.
     """
     killer = asyncio.create_task(_kill_when(stopped, process))
     try:

@@ -1,7 +1,7 @@
-"""What is measured of an agent's attempts, and traced.
+"""Metrics and traces of an agent's attempts.
 
 metrics   the metrics of rollouts
-rollouts  what is counted of an attempt when it ends, and its spans
+rollouts  what is counted when an attempt ends, and its spans
 """
 
 from gymmesh_agent.telemetry.rollouts import (

@@ -1,4 +1,4 @@
-"""What an agent counts of its rollouts."""
+"""The metrics of an agent's rollouts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ROLLOUT_STAGE_SECONDS: Final = histogram(
     "gymmesh_rollout_stage_seconds",
     "Where an attempt's time went, in seconds, by stage: queue (waiting in the agent for a place),"
     " create_session, model_queue (waiting in the model service), model, call_tool, next_turn,"
-    " verify, close_session. Of calls side by side, each counts.",
+    " verify, close_session. Each of several concurrent calls counts in full.",
     "agent environment stage",
     buckets=_STAGE_SECONDS,
 )
@@ -55,8 +55,8 @@ ROLLOUT_OUTPUT_TOKENS: Final = histogram(
 )
 ROLLOUT_WEIGHTS_LAG: Final = histogram(
     "gymmesh_rollout_weights_lag_versions",
-    "How many versions lie between the oldest and the newest weights that a completed rollout met,"
-    " where the model service reports versions.",
+    "Number of versions between the oldest and the newest weights that a completed rollout used,"
+    " if the model service reports versions.",
     "agent environment",
     buckets=_VERSIONS,
 )

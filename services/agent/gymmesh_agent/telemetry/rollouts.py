@@ -32,7 +32,7 @@ from gymmesh_runtime.telemetry.tracing import Attributes, active, mark_failed
 
 
 class _Lengths:
-    """How long an agent's completed rollouts in one environment are."""
+    """The lengths of an agent's completed rollouts in one environment."""
 
     def __init__(self, agent: str, environment: str) -> None:
         self.model_calls = metrics.ROLLOUT_MODEL_CALLS.labels(agent, environment)
@@ -42,7 +42,7 @@ class _Lengths:
 
 
 class _InEnvironment:
-    """How an agent's attempts in one environment end."""
+    """The ends of an agent's attempts in one environment."""
 
     def __init__(self, agent: str, environment: str) -> None:
         self.endings = cache(partial(metrics.ROLLOUTS.labels, agent, environment))
@@ -54,7 +54,8 @@ class _InEnvironment:
 class RolloutMetrics:
     """The metrics of one agent's attempts.
 
-    An environment's name is empty for attempts that met none: a label takes no made-up values.
+    The environment's name is empty for attempts that reached no environment: labels have no
+    invented values.
     """
 
     def __init__(self, agent: str) -> None:
@@ -72,7 +73,7 @@ class RolloutMetrics:
         seconds: float,
         stages: Mapping[str, float],
     ) -> None:
-        """An attempt ended so, after so many seconds, which it spent in these stages."""
+        """An attempt ended with this outcome, after this many seconds in all and in each stage."""
         measured = self._in(environment)
         measured.endings(outcome, boundary).inc(1.0, rollout_id)
         measured.seconds.observe(seconds, rollout_id)
@@ -83,7 +84,7 @@ class RolloutMetrics:
     def completed(
         self, environment: str, rollout_id: str, tally: AttemptTally, weights_lag: int | None
     ) -> None:
-        """A completed rollout was as long as this; weights_lag: in versions, None: not known."""
+        """A completed rollout had these lengths; weights_lag: in versions, None: unknown."""
         lengths = self._lengths(environment)
         lengths.model_calls.observe(tally.model_calls)
         lengths.tool_calls.observe(tally.tool_calls)
@@ -92,17 +93,18 @@ class RolloutMetrics:
             lengths.weights_lag.observe(weights_lag, rollout_id)
 
     def failed(self, environment: str, rollout_id: str, boundary: str, reason: str) -> None:
-        """An attempt failed there, for this reason of errors.proto."""
+        """An attempt failed at this boundary, with this reason of errors.proto."""
         self._in(environment).failures(boundary, reason).inc(1.0, rollout_id)
 
     def closed(self, environment: str, rollout_id: str, seconds: float) -> None:
-        """Closing an attempt's session took so long, after its end."""
+        """Closing an attempt's session took this many seconds, after the attempt's end."""
         self._in(environment).stages("close_session").observe(seconds, rollout_id)
 
 
 MaybeSpan: TypeAlias = Any
-"""The span under way; None where the process is not traced. Its class is OpenTelemetry's, which
-gymmesh_runtime.telemetry.tracing alone imports."""
+"""The current span; None if the process is not traced. Its class is OpenTelemetry's, which only
+gymmesh_runtime.telemetry.tracing imports.
+"""
 
 _NO_SPAN: Final = nullcontext()  # of a process that is not traced
 
@@ -143,7 +145,7 @@ def model_span(model: str, role: str) -> AbstractContextManager[MaybeSpan]:
 
 
 def record_call(span: MaybeSpan, call: ModelCall) -> None:
-    """Say in the span of a model call what was answered."""
+    """Record the answer in the span of a model call."""
     if span is None:
         return
     span.set_attribute("gymmesh.model_call.id", call.call_id)
@@ -155,8 +157,8 @@ def record_call(span: MaybeSpan, call: ModelCall) -> None:
 
 
 def tool_span(name: str, params: responses_pb2.ResponseParams) -> AbstractContextManager[MaybeSpan]:
-    """The span of a tool call. A name that is not among the tools of `params` is the model's own
-    text, which no span may hold.
+    """The span of a tool call. If the name is not among the tools of `params`, the model
+    invented it, and the span must not contain it.
     """
     tracing = active()
     if tracing is None:
@@ -170,7 +172,7 @@ def tool_span(name: str, params: responses_pb2.ResponseParams) -> AbstractContex
 
 
 def record_tool(span: MaybeSpan, outcome: rollout_pb2.ToolOutcome.ValueType) -> None:
-    """Say in the span of a tool call how it was answered."""
+    """Record the answer in the span of a tool call."""
     if span is not None:
         name = _name(rollout_pb2.ToolOutcome, outcome, "TOOL_OUTCOME_")
         span.set_attribute("gymmesh.tool.outcome", name)
@@ -189,7 +191,7 @@ def verify_span(environment: str) -> AbstractContextManager[MaybeSpan]:
 
 
 def record_verdict(span: MaybeSpan, verdict: rollout_pb2.Verification) -> None:
-    """Say in the span of an attempt how it was judged."""
+    """Record the verdict in the span of an attempt."""
     if span is not None and verdict.HasField("reward"):
         span.set_attribute("gen_ai.evaluation.score.value", verdict.reward)
 
@@ -197,7 +199,7 @@ def record_verdict(span: MaybeSpan, verdict: rollout_pb2.Verification) -> None:
 def record_end(
     span: MaybeSpan, outcome: Completion | rollout_pb2.Failure | None, tally: AttemptTally | None
 ) -> None:
-    """Say in the span of an attempt how it ended; None: it was stopped."""
+    """Record in the span of an attempt how it ended; None: it was stopped."""
     if span is None or outcome is None:
         return
     if isinstance(outcome, Completion):
@@ -218,7 +220,7 @@ def us_since(began_ns: int) -> int:
 
 
 def _name(enum: Any, number: int, prefix: str) -> str:
-    """The name of an enum's value; its number, for one of a later contract."""
+    """The name of an enum's value; its number for a value of a later contract."""
     try:
         name: str = enum.Name(number)
     except ValueError:

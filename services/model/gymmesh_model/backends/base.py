@@ -20,7 +20,7 @@ class BackendCall(msgspec.Struct, eq=False):
     """One call to a backend. Backends do not change it.
 
     params: the Responses parameters as parsed JSON, merged with the configured ones.
-    request_id: stays the same when the caller retries; may be empty.
+    request_id: the call's id, the same when the caller retries; may be empty.
     timeout: seconds within which the call must end, retries included. A backend stops its work at
         the endpoint when they have passed, and when its coroutine is cancelled.
     record: receives the tokens, if they are captured. A backend without tokens does not touch it.

@@ -45,11 +45,11 @@ STREAMED: Final = {"stream": True, "stream_options": {"include_usage": True}}
 class ChatBackendOptions(ChatOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The `options` of a `chat` model: the endpoint's dialect, and how to call it.
 
-    think_tags: what `<think>…</think>` at the beginning of a message is: `text` like any other;
-        `read`, reasoning, taken out of answers; `both`, and put back there in what is sent,
-        whatever `reasoning_key` says.
+    think_tags: what `<think>…</think>` at the beginning of a message is. `text`: text like any
+        other. `read`: reasoning, which is taken out of answers. `both`: as `read`, and sent
+        requests have the reasoning in these tags again, whatever `reasoning_key` is.
     keep_aborted: whether calls that can be aborted are streamed from the endpoint, so that an
-        aborted one keeps what had come. Costs some work per token.
+        aborted call keeps the part of the answer that had arrived. Costs some work per token.
     """
 
     think_tags: Literal["text", "read", "both"] = "text"

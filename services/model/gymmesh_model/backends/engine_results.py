@@ -54,12 +54,13 @@ def checked_ids(given: Any) -> list[int]:
             found = -1
         if isinstance(one, bool) or not 0 <= found < _MOST_IDS:
             raise AnswerInvalid(
-                f"token_ids[{place}] is {one!r:.40}, and a token id is a whole number from 0 to "
+                f"token_ids[{place}] is {one!r:.40}, but a token id must be a whole "
+                "number from 0 to "
                 f"{_MOST_IDS - 1}"
             )
         ids.append(found)
     if not ids:
-        raise AnswerInvalid("it has no token ids; an answer has at least one, its stop token")
+        raise AnswerInvalid("it has no token ids; an answer needs at least one, its stop token")
     return ids
 
 
@@ -78,7 +79,8 @@ def checked_logprobs(given: Any, tokens: int, *, trained: bool) -> list[float]:
             raise AnswerInvalid(f"logprobs[{place}] is {one!r:.40}, not a number")
         if trained and not (math.isfinite(number) and number <= LOGPROB_ROUNDING):
             raise AnswerInvalid(
-                f"logprobs[{place}] is {number:g}, and a log probability is finite and at most 0"
+                f"logprobs[{place}] is {number:g}, but a log probability must be finite "
+                "and at most 0"
             )
         logprobs.append(number)
     if logprobs and len(logprobs) != tokens:

@@ -113,7 +113,7 @@ class ModelFamily:
             )
         except Exception as error:
             # Template arguments that it has no name for, a vocabulary that it cannot fetch, …
-            _LOG.info("no renderer for %s: %s", name, error)
+            _LOG.info("renderers has no renderer for %s: %s", name, error)
             return None
         family = ModelFamily(renderer)
         return family if family.agrees(renders) else None
@@ -131,7 +131,9 @@ class ModelFamily:
                 made = self._renderer.render_ids(messages, tools=tools, add_generation_prompt=True)
             except Exception as error:
                 # It refuses what the template takes, in whatever way.
-                _LOG.info("the renderer failed where the template does not: %s", error)
+                _LOG.info(
+                    "the renderer failed on a conversation that the template renders: %s", error
+                )
                 return False
             if list(made) != expected:
                 return False

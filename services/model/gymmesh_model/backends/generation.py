@@ -54,15 +54,16 @@ class Generation:
         token_ids: the sampled ids, including the stop token if one was sampled.
         logprobs: one for each id; empty if the engine returns none.
         finished: whether the model ended its answer; None: it did if the last id is a stop token.
-        weights: the versions of the weights with the first token of each, and the name of the
-            adapter that generated from it on, if one did; empty: as announced.
+        weights: for each version of the weights: the version, the first token that it sampled, and
+            the adapter's name if an adapter was used; empty: the announced version sampled all.
         distribution: the distribution of the log probabilities; unspecified: the backend's
             `logprob_distribution`.
-        constrained: stretches of the ids that were not sampled freely, in order.
-        side_data: rows beside the tokens, as a TokenBackend with these names in `side_data` must
-            give; others are ignored. Positions count from the prompt's first token.
-        aborted: whether the engine was stopped, so that this is only an answer's beginning. No
-            answer of a `Generate`: its call fails.
+        constrained: ranges of the ids that were not sampled freely, in order.
+        side_data: rows of side data for the tokens. They are required for each name in `side_data`
+            of the TokenBackend; other names are ignored. Positions count from the prompt's first
+            token.
+        aborted: whether the engine was stopped, so that this is only the beginning of an answer. A
+            function `generate` can't return such an answer: the call fails.
     """
 
     token_ids: Sequence[int]

@@ -1,10 +1,10 @@
 """Scores continuations at llama.cpp's server, token by token.
 
-The server returns log probabilities of tokens that it samples, and none of a prompt's tokens. So
-each token of a continuation is sampled alone, after those before it, and forced by a bias. The log
-probability is that of the model's logits, before the bias. A call costs a rendering, a tokenisation
-of the prompt and of each text, and a request for each token, which reads that token alone: the
-server keeps the prompt in its cache.
+The server returns log probabilities of tokens that it samples, but none of a prompt's tokens. So
+each token of a continuation is sampled in a request of its own, after the tokens before it, and
+forced by a bias. The log probability is computed from the model's logits, before the bias. A call
+costs a rendering, a tokenisation of the prompt and of each text, and a request for each token. Such
+a request reads only one new token, because the server keeps the prompt in its cache.
 
 Facts: `POST /apply-template`, `/tokenize` and `/completion` of llama.cpp's server (`n_probs`,
 `logit_bias`, `post_sampling_probs`).
@@ -140,5 +140,7 @@ def _score_of(token: int, answer: Mapping[str, Any]) -> TokenScores:
             raise
         raise AnswerInvalid("it has no completion_probabilities of one token") from None
     if found.logprobs[0] < _UNDERFLOW:
-        raise AnswerInvalid(f"token {token} is too improbable for the server to say how much")
+        raise AnswerInvalid(
+            f"token {token} is so improbable that the server reports no probability"
+        )
     return found

@@ -40,7 +40,7 @@ _LOCAL: Final = ("", "localhost", "127.0.0.1", "::1")
 class OpenAIOptions(ResponsesOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The `options` of an `openai` model, besides those of `responses`.
 
-    organization, project: whose account pays, where the key alone does not say.
+    organization, project: the account that pays, if the key alone does not determine it.
     """
 
     organization: str | None = None
@@ -85,7 +85,7 @@ class OpenAIBackend(ResponsesBackend):
             if isinstance(name, str) and not is_tool_name(name):
                 raise field_invalid(
                     f"params.tools[{index}].name",
-                    f"is {name!r:.200}, which this endpoint refuses: it accepts {TOOL_NAME_RULE}; "
+                    f"is {name!r:.200}, but this endpoint accepts only names of {TOOL_NAME_RULE}; "
                     "rename the tool in the task",
                 )
         return body

@@ -31,7 +31,7 @@ class ResponsesOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """The `options` of a `responses` model.
 
     keep_aborted: whether calls that can be aborted are streamed from the endpoint, so that an
-        aborted one keeps what had come. Costs some work per token.
+        aborted call keeps the part of the answer that had arrived. Costs some work per token.
     """
 
     keep_aborted: bool = False

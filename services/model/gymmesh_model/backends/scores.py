@@ -45,10 +45,14 @@ def check_continuations(texts: Sequence[str]) -> None:
     if not texts:
         raise field_invalid("continuations", "is empty; give at least one text")
     if len(texts) > MOST:
-        raise field_invalid("continuations", f"has {len(texts)} texts; a call scores {MOST}")
+        raise field_invalid(
+            "continuations", f"has {len(texts)} texts; a call scores at most {MOST}"
+        )
     for place, text in enumerate(texts):
         if not text:
-            raise field_invalid(f"continuations[{place}]", "is empty, and has no token to score")
+            raise field_invalid(
+                f"continuations[{place}]", "is empty; give a text with at least one token"
+            )
 
 
 def ids_after(prompt: Sequence[int], joint: Sequence[int], place: int, text: str) -> list[int]:
@@ -64,8 +68,8 @@ def ids_after(prompt: Sequence[int], joint: Sequence[int], place: int, text: str
     raise field_invalid(
         f"continuations[{place}]",
         f"({text[:_SHOWN]!r}) can't be scored: the tokenizer joins its first characters with the "
-        "prompt's last ones. Let the prompt end where a token ends, for example without the last "
-        "space, and begin the text with the space",
+        "last characters of the prompt. End the prompt where a token ends: for example, remove the "
+        "prompt's last space, and begin the text with a space",
     )
 
 
@@ -73,8 +77,8 @@ def prompt_not_exact(model: str) -> MeshError:
     """MODEL_REQUEST_REFUSED: the tokenizer gives other ids for the prompt's own text."""
     return refused(
         model,
-        "the tokenizer does not return the prompt's token ids for the prompt's text, so that the "
-        "ids of a continuation are not known",
+        "the tokenizer does not return the prompt's token ids for the prompt's text, so the token "
+        "ids of a continuation are unknown",
     )
 
 

@@ -27,7 +27,9 @@ _KEYS: Final = {"tool", "arguments"}
 
 
 class ScriptedBackend(Backend):
-    """Says `answers`, one a model call. Raises ValueError for an answer that is none of these."""
+    """Returns `answers` in order, one for each model call. Raises ValueError for an answer of any
+    other form.
+    """
 
     endpoint_model = "scripted"
     calls_endpoint = False

@@ -15,9 +15,9 @@ class SglangOptions(TokenOptions, frozen=True, kw_only=True, forbid_unknown_fiel
     """The `options` of an `sglang` model, besides those of `TokenOptions`.
 
     original_logprobs: whether the server runs with `SGLANG_RETURN_ORIGINAL_LOGPROB`.
-    routed_experts: the model's layers and experts per token, as `[48, 8]`, where the server runs
-        with `--enable-return-routed-experts`, so that they can be captured as side data; null: it
-        gives none.
+    routed_experts: the model's layers and experts per token, such as `[48, 8]`, if the server runs
+        with `--enable-return-routed-experts`. They can then be captured as side data. null: the
+        server returns none.
     """
 
     original_logprobs: bool = False
@@ -25,7 +25,7 @@ class SglangOptions(TokenOptions, frozen=True, kw_only=True, forbid_unknown_fiel
 
     def __post_init__(self) -> None:
         if self.routed_experts is not None and min(self.routed_experts) < 1:
-            raise ValueError("'routed_experts' must be two numbers of at least 1")
+            raise ValueError("'routed_experts' must be two whole numbers, each at least 1")
 
 
 class SglangBackend(ConfiguredTokens):

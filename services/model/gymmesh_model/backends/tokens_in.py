@@ -131,7 +131,7 @@ class TokenBackend(Backend):
     ) -> None:
         if isinstance(tool_parser, str) and tool_parser not in TOOL_PARSERS:
             known = ", ".join(TOOL_PARSERS)
-            raise ValueError(f"tool_parser: there is no {tool_parser!r}; known: {known}")
+            raise ValueError(f"tool_parser: unknown parser {tool_parser!r}; known parsers: {known}")
         self._tokenizer = tokenizer
         self._engine = generate if isinstance(generate, Engine) else CallableEngine(generate)
         self.features = msgspec.structs.replace(self._engine.features, takes_items=True)
@@ -175,7 +175,7 @@ class TokenBackend(Backend):
         self._check(body)
         prompt, plan = await self._prompt(call, body)
         if not prompt:
-            raise refused(self.endpoint_model, "the chat template renders no token")
+            raise refused(self.endpoint_model, "the chat template renders no tokens")
         self.context_tokens = self.context_tokens or await self._engine.context_tokens()
         params = self._params(call, body, len(prompt))
         if call.record is not None and call.prefix is not None and plan.prompt is not None:
@@ -216,7 +216,9 @@ class TokenBackend(Backend):
 
         def read(given: object) -> list[TokenScores]:
             if not isinstance(given, Sequence) or len(given) != len(after):
-                raise AnswerInvalid(f"score must return one TokenScores for each of {len(after)}")
+                raise AnswerInvalid(
+                    f"score must return {len(after)} TokenScores, one for each continuation"
+                )
             return [checked_scores(one, len(ids)) for one, ids in zip(given, after, strict=True)]
 
         try:

@@ -24,13 +24,14 @@ class VllmTokensOptions(TokenOptions, frozen=True, kw_only=True, forbid_unknown_
     """The `options` of a `vllm_tokens` model, besides those of `TokenOptions`.
 
     logprobs_mode: the server's `--logprobs-mode`, `raw_logprobs` or `processed_logprobs`; null:
-        found out by a request for one token.
-    weights_poll_s: seconds between two questions for the version of the weights, where the server
-        answers them; 0 asks never.
+        a request for one token finds it out.
+    weights_poll_s: seconds between two requests for the version of the weights, if the server
+        answers them; 0: never.
     routed_experts: whether the server runs with `--enable-return-routed-experts`, so that they can
         be captured as side data.
-    api: where the server is asked: `POST /v1/completions`; or `POST /inference/v1/generate` (0.32
-        and later, `--enable-scale-out`), whose answers say which weights sampled each token.
+    api: the server's API to call: `completions` (`POST /v1/completions`), or `generate` (`POST
+        /inference/v1/generate`, vLLM 0.32 and later with `--enable-scale-out`). Answers of
+        `generate` say which weights sampled each token.
     """
 
     logprobs_mode: LogprobsMode | None = None

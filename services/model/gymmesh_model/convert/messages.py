@@ -48,18 +48,18 @@ _ITEM: Final = frozenset(("type", "id", "status", *_CAPTURE))
 class ChatOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The dialect of a Chat Completions endpoint (`options` of a `chat` model).
 
-    max_tokens_key: how the answer's limit is spelled. Every endpoint knows `max_tokens`, but
-        OpenAI's reasoning models refuse it (with a clear error) for `max_completion_tokens`.
-    developer_role: what a developer message becomes; few chat templates know `developer`.
-    reasoning_key: under which key earlier reasoning is sent back, or null not to send it. Both
-        spellings are understood in answers.
-    system_messages: what becomes of several system messages, `instructions` and developer messages
-        included, which few chat templates take: `merge`, those at the beginning are one, joined by
-        blank lines, and a later one is a user message in its place; `first`, all are one, at the
-        beginning; `keep`, each stays as it is.
-    tool_images: where images and files go that a tool returned: `user`, into a user message behind
-        the outputs, since tool messages have text alone; `tool`, into the tool's own message, for
-        endpoints that take them there.
+    max_tokens_key: the key of the answer's limit. Every endpoint knows `max_tokens`, but OpenAI's
+        reasoning models refuse it (with a clear error) and require `max_completion_tokens`.
+    developer_role: the role of developer messages; few chat templates know `developer`.
+    reasoning_key: the key under which earlier reasoning is sent back; null: not sent. In answers,
+        both keys are read.
+    system_messages: how several system messages are sent, including `instructions` and developer
+        messages; few chat templates accept several. `merge`: those at the beginning are joined by
+        blank lines, and a later one becomes a user message in the same place. `first`: all are
+        joined into one message at the beginning. `keep`: each stays as it is.
+    tool_images: where images and files that a tool returned are sent. `user`: in a user message
+        after the outputs, since tool messages can only have text. `tool`: in the tool's own
+        message, for endpoints that accept them there.
     """
 
     max_tokens_key: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
@@ -119,7 +119,9 @@ def messages_from_items(
 def _reasoning_text(item: Mapping[str, Any], place: str) -> str:
     """The text of a reasoning item: its content where it has any, else its summary."""
     if item.get("encrypted_content") is not None:
-        raise unsupported(f"{place}.encrypted_content", "only its endpoint can read it")
+        raise unsupported(
+            f"{place}.encrypted_content", "only the endpoint that encrypted it can read it"
+        )
     check_keys(item, _ITEM | {"summary", "content", "encrypted_content"}, place)
     parts = item.get("content") or item.get("summary") or []
     texts = [

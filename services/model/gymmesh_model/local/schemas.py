@@ -1,9 +1,9 @@
 """Makes any tool's parameter schema one that the constraint engine can compile.
 
 The engine (llguidance, inside llama.cpp's server) refuses a whole grammar for one bad
-keyword, and the server then generates without any constraint. A schema is therefore
-loosened first: what cannot be expressed is left out, so that every document the original
-accepts is still accepted. Keywords as in JSON Schema 2020-12.
+keyword, and the server then generates without any constraint. So a schema is loosened first:
+keywords that the engine cannot express are removed. The loosened schema still accepts every
+document that the original accepts. Keywords are those of JSON Schema 2020-12.
 """
 
 from __future__ import annotations

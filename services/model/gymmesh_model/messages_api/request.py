@@ -57,9 +57,9 @@ _SYSTEM: Final = ("system", "developer")
 class MessagesOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The `options` of an `anthropic` model.
 
-    max_tokens: the limit of an answer where a call sets no `max_output_tokens`; the API wants one.
-    unsigned_reasoning: what becomes of reasoning that another model wrote, which the API does not
-        accept: `refuse` the call, or `omit` it from what is sent.
+    max_tokens: the limit of an answer if a call sets no `max_output_tokens`; the API requires one.
+    unsigned_reasoning: what to do with reasoning that another model wrote, which the API does not
+        accept: `refuse` the call, or `omit` the reasoning from the request.
     """
 
     max_tokens: int = 16384

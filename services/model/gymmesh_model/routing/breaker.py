@@ -16,10 +16,10 @@ from dataclasses import dataclass
 class Breaker:
     """The circuit of one endpoint.
 
-    threshold: failures in a row that open it. cooldown_s: seconds until the first probe, and
-    between the later ones, where they do not grow: each by the factor `growth`, to `longest_s`.
-    failures: so many in a row. is_open: whether only probes are let through. Times given to the
-    methods are seconds on one monotonic clock.
+    threshold: how many failures in a row open the circuit. cooldown_s: seconds until the first
+    probe. The pause before each later probe is longer by the factor `growth`, up to `longest_s`.
+    failures: the current number of failures in a row. is_open: whether only probes pass. Times
+    given to the methods are seconds on one monotonic clock.
     """
 
     threshold: int = 20
@@ -58,7 +58,7 @@ class Breaker:
             self._next_probe = now + self.cooldown_s
 
     def answered(self) -> bool:
-        """The endpoint answered, be it to refuse; True when that closed the circuit."""
+        """The endpoint answered, even if with a refusal. Returns whether the circuit closed."""
         was_open = self.is_open
         self.failures = self._probes = 0
         self.is_open = False

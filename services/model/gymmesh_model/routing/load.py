@@ -1,8 +1,8 @@
 """How busy an endpoint says it is, read from its Prometheus metrics: pure.
 
-Known are the names of vLLM's server, of llama.cpp's and of SGLang's; each of them exposes text
-in Prometheus' exposition format, version 0.0.4, at `/metrics` beside `/v1`. What is missing
-counts as nothing; other names are skipped.
+This module knows the metric names of vLLM's, llama.cpp's and SGLang's servers. Each server exposes
+text in Prometheus' exposition format, version 0.0.4, at `/metrics`, next to `/v1`. A missing metric
+counts as zero. Other names are skipped.
 """
 
 from __future__ import annotations

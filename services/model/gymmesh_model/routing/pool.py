@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import Final
 from urllib.parse import urlsplit
+
+from yarl import URL
 
 from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh_model import metrics
@@ -154,6 +156,12 @@ class Pool:
         self._limiter = limiter
         self._resize()
 
+    def unlisted(self, urls: Iterable[str]) -> list[str]:
+        """The origins of endpoints that no URL has (scheme, host and port), each once."""
+        listed = {origin(url) for url in urls}
+        called = (origin(one.base) for one in self.endpoints if one.base)
+        return [one for one in dict.fromkeys(called) if one not in listed]
+
     def home(self, key: str) -> PoolEndpoint:
         """The endpoint where the calls of the rollout `key` belong at present."""
         return self.endpoints[self._router.home(key)]
@@ -190,7 +198,9 @@ class Pool:
     def left_alone(self) -> MeshError:
         """MODEL_UNREACHABLE for a call that no circuit lets through."""
         now = self.clock()
-        error = unreachable(self.name, "it failed too often in a row, and calls skip it for now")
+        error = unreachable(
+            self.name, "too many calls failed in a row, so the model service sends none for now"
+        )
         error.retry_after_s = min(one.breaker.wait(now) for one in self.endpoints)
         return error
 
@@ -316,3 +326,15 @@ def identity(base: str) -> str:
     """What names an endpoint: its address without a user's name and password."""
     parts = urlsplit(base)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def origin(url: str) -> str:
+    """A URL's scheme, host and port, without a user; one spelling for this machine.
+
+    Returns the URL as it is if it has no host.
+    """
+    try:
+        found = URL(url).origin()
+    except ValueError:
+        return url
+    return str(found.with_host("127.0.0.1") if found.host == "localhost" else found)

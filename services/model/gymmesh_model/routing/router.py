@@ -1,17 +1,19 @@
 """Which of several endpoints a call goes to: a pure decision.
 
-A model's server keeps the prefixes of the conversations it has answered, so a rollout's calls
-belong where the ones before them went. The law:
+A model's server keeps the prefixes of the conversations that it has answered. So a rollout's calls
+should go to the endpoint that answered the rollout's earlier calls. The rules:
 
 - a rollout's home is the endpoint that ranks first for its id by rendezvous hashing (Thaler and
   Ravishankar, 1996): every model service finds the same one without asking, and an endpoint that
   comes or goes moves no other endpoint's rollouts;
 - the call goes home, unless home is barred (its circuit is open, or it has just failed this very
   call) or more than `margin` calls busier than the least busy one;
-- else it goes to the first in the rollout's own ranking that is neither;
-- where it was answered is home from then on: the prefix lies there now, and going back would pay
-  for it a second time. Moved homes are remembered for the `remembered` rollouts last seen; one
-  that is forgotten goes by its ranking again, which costs a prefix and breaks nothing.
+- otherwise the call goes to the first endpoint in the rollout's own ranking that is neither barred
+  nor too busy;
+- the endpoint that answered a call is the rollout's home from then on: it has the prefix, and at
+  any other endpoint the prefix would be computed again. Moved homes are remembered for the
+  `remembered` rollouts last seen. A forgotten rollout uses its ranking again, which costs one
+  computation of the prefix.
 
 A call without a rollout goes to the least busy endpoint.
 """

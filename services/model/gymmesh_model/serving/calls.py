@@ -1,7 +1,7 @@
 """Calls by request_id: repeats of a call share one generation, and get its answer later, too.
 
-An answer is kept for ten minutes, as long as it is among the last 4,096 and together they
-take at most 64 MiB. Failures are not kept: a retry tries anew.
+An answer is kept for ten minutes, as long as it is among the last 4,096 answers and these take
+at most 64 MiB together. Failures are not kept: a retry runs the call again.
 
 The generation runs in the task of the first call, since a repeat while it runs is rare; repeats
 wait for its answer. If the first call is cancelled before there is an answer, the generation ends

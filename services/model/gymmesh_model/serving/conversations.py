@@ -157,9 +157,9 @@ class ConversationCache:
         conversation = self._held.get(key)
         parent = conversation.calls.get(ref.parent_call_id) if conversation else None
         if parent is None:
-            raise _unknown(ref, "is not held here, or no longer")
+            raise _unknown(ref, "is not held by this model service, or no longer held")
         if parent.token != ref.parent_token:
-            raise _unknown(ref, "differs from the one held here")
+            raise _unknown(ref, "differs from the one that this model service holds")
         self._held.move_to_end(key)
         return parent
 
@@ -199,11 +199,15 @@ def _sent_prefix(sent: model_pb2.PrefixTokens, items: int) -> Prefix:
     """What a caller that sends a conversation whole says of its tokens."""
     ends, total = list(sent.item_ends), count(sent.token_ids)
     if len(sent.token_ids) % TOKEN_BYTES:
-        raise field_invalid(_IDS, "is not a whole number of int32")
+        raise field_invalid(
+            _IDS, f"has {len(sent.token_ids)} bytes, which is not a multiple of {TOKEN_BYTES}"
+        )
     if len(ends) > items:
-        raise field_invalid(_ENDS, f"has {len(ends)} ends for {items} items")
+        raise field_invalid(_ENDS, f"has {len(ends)} ends, but there are only {items} items")
     if ends != sorted(ends) or (ends and ends[-1] > total):
-        raise field_invalid(_ENDS, f"must grow and end by {total}, the number of tokens")
+        raise field_invalid(
+            _ENDS, f"must be in ascending order and at most {total}, the number of tokens"
+        )
     rows = dict(sent.side_data_rows)
     if any(known > total for known in rows.values()):
         raise field_invalid(_ROWS, f"must be at most {total}, the number of tokens")
@@ -252,6 +256,7 @@ def _tokens(turn: OpenCall, record: TokenRecord, asked: int, total: int) -> _Tok
 def _unknown(ref: model_pb2.ConversationRef, why: str) -> MeshError:
     return MeshError(
         errors.ERROR_REASON_CONVERSATION_UNKNOWN,
-        f"the conversation '{ref.id}' up to call '{ref.parent_call_id}' {why}; send it whole",
+        f"the conversation '{ref.id}' up to call '{ref.parent_call_id}' {why}; send the "
+        "whole conversation",
         metadata={"conversation_id": ref.id},
     )

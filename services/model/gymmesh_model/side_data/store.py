@@ -1,13 +1,14 @@
 """A folder of side data, each in a file named by the SHA-256 of its numbers.
 
-A file is the numbers and nothing else, at `6f/6f1e…` in the folder. It appears whole, by renaming,
-so several processes and machines may share a folder with no lock, and whoever reads one compares
-the digest. Numbers that are already there are not stored twice. Files are not flushed to the disk
-one by one: after a crash of the machine one may be damaged, which its digest shows.
+A file at `6f/6f1e…` in the folder contains only the numbers. It is written under another name and
+renamed, so several processes and machines can share a folder without a lock. A reader must compare
+the digest. Numbers that are already stored are not stored twice. Files are not flushed to the disk
+one by one: after a crash of the machine a file may be damaged, which its digest shows.
 
-Once the folder has grown past its bound, the oldest files go, and those past their age. A file's
-time is that of its last writing. Each process looks at the whole folder when it opens and after
-every twentieth of the bound that it wrote, so the bound may be passed by that much for each.
+If the folder exceeds its bound, the oldest files are deleted, and also files older than the maximum
+age. A file's time is when it was last written. Each process checks the whole folder when it opens
+the store, and again whenever it has written a twentieth of the bound. So each process can exceed
+the bound by that much.
 
 All of it runs in threads of its own: an event loop never waits for a disk, and hashing and writing
 leave the interpreter to others.
@@ -235,7 +236,7 @@ def _not_found(digest: bytes) -> MeshError:
     return MeshError(
         errors.ERROR_REASON_SIDE_DATA_NOT_FOUND,
         f"no side data with the digest {digest.hex()} is stored here; the service deletes the "
-        "oldest once there are more bytes than side_data.max_bytes",
+        "oldest files when all files exceed side_data.max_bytes",
         metadata={"digest": digest.hex()},
     )
 

@@ -127,7 +127,9 @@ def _preamble(known: KnownPrefix, renders: Renders) -> View | Rewritten | None:
         return None
     if known.same_preamble:
         # A template may write the date, or be a program.
-        return _rewritten("the template renders the same beginning differently now")
+        return _rewritten(
+            "the template renders the same beginning differently than in the previous call"
+        )
     return Rewritten(
         tokens_pb2.FORK_REASON_PREAMBLE_CHANGED,
         "the tools, the instructions or the template's arguments have changed",
@@ -140,12 +142,16 @@ def _history(known: KnownPrefix, renders: Renders) -> View | Rewritten | None:
         return View.CLOSED
     whole, closed = renders.get(View.PROMPT), renders.get(View.CLOSED)
     if not whole.startswith(closed):
-        return _rewritten("the template renders earlier answers differently now")
+        return _rewritten(
+            "the template renders earlier answers differently than in the previous call"
+        )
     if not _begins_rendered(closed, known.prefix):
         if View.BEFORE not in renders:
             return View.BEFORE
         if not closed.startswith(renders.get(View.BEFORE)):
-            return _rewritten("the template renders the messages before the answer differently now")
+            return _rewritten(
+                "the template renders earlier messages differently than in the previous call"
+            )
     if known.reasons:
         if View.ALTERED not in renders:
             return View.ALTERED

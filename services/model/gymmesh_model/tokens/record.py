@@ -65,7 +65,7 @@ class Rendered:
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """The tokens of the calls before, which a prompt is to begin with.
+    """The tokens of the earlier calls, with which a prompt must begin.
 
     Attributes:
         tokens: the parent call's prompt and output; int32, little-endian.

@@ -84,7 +84,7 @@ class SideRows:
         Raises AnswerInvalid for rows of another type, and for a gap.
         """
         if (other.name, other.dtype, other.shape) != (self.name, self.dtype, self.shape):
-            raise AnswerInvalid(f"side data '{self.name}' has another type in a later part")
+            raise AnswerInvalid(f"side data '{self.name}' changes its type between two parts")
         if other.first_token > self.end:
             raise AnswerInvalid(f"side data '{self.name}' has no row for token {self.end}")
         rest = other.behind(self.end)
@@ -107,14 +107,14 @@ def picked(name: str, given: Any, asked: frozenset[str], total: int) -> list[Sid
     found: dict[str, SideRows] = {}
     for one in given:
         if not isinstance(one, SideRows):
-            raise AnswerInvalid(f"side_data holds {type(one).__name__}; it takes SideRows")
+            raise AnswerInvalid(f"side_data holds {type(one).__name__}; it must hold SideRows")
         if one.name in found:
-            raise AnswerInvalid(f"side data '{one.name}' is there twice")
+            raise AnswerInvalid(f"side data '{one.name}' appears twice")
         if one.name in asked:
             found[one.name] = one.checked(total)
     if missing := asked - found.keys():
         raise AnswerInvalid(
-            f"{name} is configured to give side data, but its answer lacks "
+            f"{name} is configured to return side data, but its answer has no "
             f"{', '.join(sorted(missing))}"
         )
     return list(found.values())

@@ -1,4 +1,4 @@
-"""aiohttp's pool of connections, less those on which something has come unasked."""
+"""aiohttp's pool of connections, without connections that received unrequested data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a user says that the model service is to run vLLM itself."""
+"""The configuration of a vLLM that the model service runs itself."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """vLLM's engine in the model service's own process (`engine` of a `vllm` model).
 
     model: a directory or a model's name, as for `vllm serve`.
-    tensor_parallel, data_parallel: GPUs that share one copy of the model, and copies of it.
-    args: further arguments of `vllm serve`, one a string.
+    tensor_parallel: GPUs that share one copy of the model. data_parallel: copies of the model.
+    args: additional arguments of `vllm serve`, one per string.
     ready_s: seconds for loading the model.
 
     Raises ValueError for values that cannot work; the loader adds file and line.
@@ -41,12 +41,14 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     def __post_init__(self) -> None:
         if not self.model:
-            raise ValueError("'model' must name what vLLM is to load: a directory, or a model")
+            raise ValueError(
+                "'model' must name the model that vLLM loads: a directory, or a model's name"
+            )
         for key in ("tensor_parallel", "data_parallel"):
             if getattr(self, key) < 1:
                 raise ValueError(f"'{key}' must be at least 1")
         if not 0 < self.ready_s <= _LONGEST_S:
-            raise ValueError("'ready_s' must be a positive number of seconds, a day at most")
+            raise ValueError("'ready_s' must be a positive number of seconds, at most 86400")
         for flag in self.args:
             self._check_flag(flag.partition("=")[0].replace("_", "-"))
 
@@ -55,7 +57,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         if own in self.__struct_fields__:
             raise ValueError(f"'args' must not have {flag}: give it as '{own}'")
         if flag in _OWN_FLAGS:
-            raise ValueError(f"'args' must not have {flag}: there is no server in this process")
+            raise ValueError(
+                f"'args' must not have {flag}: an engine in this process has no server"
+            )
         if flag in _TRAINER_ONLY:
             raise ValueError(f"'args' must not have {flag}: give it as '{_TRAINER_ONLY[flag]}'")
 
@@ -65,9 +69,10 @@ class ServeConfig(EngineConfig, frozen=True, kw_only=True, forbid_unknown_fields
 
     In addition to EngineConfig:
 
-    host: the address to listen on; addresses other than loopback are open to other machines, whose
-        clients then need the key. port: 0 picks a free one.
-    env: environment variables, over those of the model service; kept secret in logs and errors.
+    host: the address to listen on. Other machines can reach an address that is not loopback; their
+        clients need the key. port: 0 picks a free port.
+    env: environment variables, which override those of the model service; kept secret in logs and
+        errors.
     executable: `vllm` on the PATH, or the path of a different one.
     stop_s: seconds between SIGTERM and SIGKILL when the service stops it.
     log: a file to which its log is also appended; null: none.
@@ -87,4 +92,4 @@ class ServeConfig(EngineConfig, frozen=True, kw_only=True, forbid_unknown_fields
         if not 0 <= self.port <= 65535:
             raise ValueError("'port' must be between 0 and 65535")
         if not 0 < self.stop_s <= _LONGEST_S:
-            raise ValueError("'stop_s' must be a positive number of seconds, a day at most")
+            raise ValueError("'stop_s' must be a positive number of seconds, at most 86400")

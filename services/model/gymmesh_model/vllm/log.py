@@ -78,7 +78,7 @@ class LogFollower:
                 self._file.write(f"{text}\n")
             except OSError as error:  # a full disk is no reason to lose the model
                 _log.warning(
-                    "model %s: cannot write its log file any further: %s",
+                    "model %s: cannot write to serve.log any more: %s",
                     self._name,
                     error.strerror,
                 )

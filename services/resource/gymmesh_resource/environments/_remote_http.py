@@ -1,4 +1,4 @@
-"""What the environments share that are reached over another's HTTP server."""
+"""What the environments of remote HTTP servers share."""
 
 from __future__ import annotations
 

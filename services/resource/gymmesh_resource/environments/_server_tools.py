@@ -1,7 +1,7 @@
-"""Which tool of which server has which name. Pure.
+"""The names under which a model sees the tools of several servers. Pure.
 
-Invariant: names are unique, and such as model endpoints take: letters, digits, `_` and `-`, at
-most 64. The order is the servers' own.
+Invariant: names are unique, and model endpoints accept them: at most 64 letters, digits, `_` and
+`-`. The order is the servers' own.
 """
 
 from __future__ import annotations

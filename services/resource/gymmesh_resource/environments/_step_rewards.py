@@ -1,4 +1,4 @@
-"""The reward of an episode whose steps have rewards, as another's server gives them. Pure."""
+"""The reward of an episode, from the rewards of its steps that a remote server sends. Pure."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def verdict_of(
     unrewarded: float | None,
     evidence: Mapping[str, Any],
 ) -> Outcome:
-    """The episode's verdict. `unrewarded`: its reward where no step had one; None: it has none."""
+    """The episode's verdict. `unrewarded`: its reward if no step had one; None: it is skipped."""
     if rewards:
         return Verdict(_combined(rewards, rule), evidence=evidence)
     if unrewarded is None:

@@ -1,4 +1,4 @@
-"""Whether a schema that another's server gives a tool can be offered to a model. Pure."""
+"""Whether a model can be offered a tool with the schema that a remote server lists. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def schema_problem(schema: Mapping[str, Any]) -> str:
-    """Why a tool's schema would be refused by a model's host; empty: it would not."""
+    """Why a model's host would refuse a tool's schema; empty: it would accept the schema."""
     return _problem(json.dumps(schema, sort_keys=True))
 
 
@@ -25,7 +25,7 @@ def _problem(written: str) -> str:
         place = ".".join(map(str, error.absolute_path))
         return f"{place}: {error.message}"[:200] if place else error.message[:200]
     lost = (ref for ref in _references(schema) if not _leads(ref, schema))
-    return next((f"{ref} points to nothing" for ref in lost), "")
+    return next((f"{ref} does not exist in the schema" for ref in lost), "")
 
 
 def _references(node: Any) -> list[str]:

@@ -12,7 +12,7 @@ V = TypeVar("V")
 
 
 def filled_text(task: Task, field: str) -> str:
-    """A text that must be there, and be more than spaces. Raises `TaskInvalid`."""
+    """A required text that is not blank. Raises `TaskInvalid`."""
     text: str = task.require(field, str)
     if not text.strip():
         raise TaskInvalid(field, "is empty")
@@ -20,7 +20,7 @@ def filled_text(task: Task, field: str) -> str:
 
 
 def optional(task: Task, field: str, kind: type[V]) -> V | None:
-    """A key's value of that type; None where the key is not there. Raises `TaskInvalid`."""
+    """A key's value of that type; None if the row lacks the key. Raises `TaskInvalid`."""
     if field not in task.payload:
         return None
     value: V = task.require(field, kind)
@@ -28,7 +28,7 @@ def optional(task: Task, field: str, kind: type[V]) -> V | None:
 
 
 def text_or_none(task: Task, field: str) -> str | None:
-    """A key's text; None where the key is not there or null. Raises `TaskInvalid`."""
+    """A key's text; None if the row lacks the key or it is null. Raises `TaskInvalid`."""
     value = task.payload.get(field)
     if value is not None and not isinstance(value, str):
         raise TaskInvalid(field, "must be text or null")

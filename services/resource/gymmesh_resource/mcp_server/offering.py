@@ -59,8 +59,8 @@ class Offering:
         except (OSError, TimeoutError) as error:
             at = at_port(self._config.host, self._config.port)
             raise ConfigError(
-                f"{at} cannot be listened on ({error.__class__.__name__}: {error}); choose another"
-                " port, or 0 for a free one",
+                f"cannot listen on {at} ({error.__class__.__name__}: {error}). Choose another "
+                "port, or 0 for a free one",
                 path=self._place,
             ) from None
 
@@ -89,7 +89,7 @@ def check_host(config: McpConfig, place: str) -> None:
     if config.allow_other_hosts or is_local(config.host):
         return
     raise ConfigError(
-        f"{config.host!r} is reachable from other machines, and its traffic is not encrypted; "
-        "use 127.0.0.1, or set allow_other_hosts: true",
+        f"{config.host!r} is reachable from other machines, and its traffic is not encrypted. "
+        "Use 127.0.0.1, or set allow_other_hosts: true",
         path=f"{place}.host",
     )

@@ -106,7 +106,7 @@ class ToolServer:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one HTTP request, at whatever path."""
         if scope["type"] != "http":
-            raise ValueError(f"a ToolServer answers http, not {scope['type']}")
+            raise ValueError(f"a ToolServer handles ASGI scopes of type http, not {scope['type']}")
         request = Request(scope, receive)
         if scope["path"].startswith(_OWNERS):
             answer = self._answer_owner(request)
@@ -226,7 +226,7 @@ def _refusal(status: int, header: str, value: str) -> Response:
 
 def _session_of(context: ServerRequestContext[Any]) -> str:
     if context.request is None:
-        raise RuntimeError("an MCP request without its HTTP request")
+        raise RuntimeError("the MCP request has no HTTP request")
     session_id: str = context.request.scope[_SESSION]
     return session_id
 

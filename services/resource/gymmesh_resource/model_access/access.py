@@ -43,8 +43,9 @@ class ModelAccess:
         takes no longer than what remains of the environment's own call, and its tokens are
         reported with the turn or the verdict that it is made for.
 
-        Raises MeshError MODEL_* when the model fails; let it pass, and the rollout fails at
-        that model and may be retried, or catch it where a verdict can do without.
+        Raises MeshError MODEL_* when the model fails. If the environment does not catch the
+        error, the rollout fails at that model and may be retried. Catch the error if a verdict
+        is possible without the answer.
         """
         models = self._served_models()
         request = model_pb2.CreateResponseRequest(
@@ -60,7 +61,7 @@ class ModelAccess:
 
     def _served_models(self) -> Models:
         if self._models is None:
-            raise RuntimeError("the environment is not being served, so it has no models to ask")
+            raise RuntimeError("the environment is not being served, so it can't call models")
         return self._models
 
     def _usage_counter(self) -> UsageCounter:

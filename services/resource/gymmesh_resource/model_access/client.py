@@ -87,7 +87,7 @@ class Models:
         self._loop: asyncio.AbstractEventLoop | None = None
         if own and (stray := next((name for name in mapped if name not in own), None)):
             raise DefinitionError(
-                f"the environment calls no model {stray!r}; {nearest(stray, own)}"
+                f"the environment does not call a model {stray!r}; {nearest(stray, own)}"
             )
 
     def __bool__(self) -> bool:
@@ -132,14 +132,16 @@ class Models:
         """The answer of a coroutine of `ask`, waited for in a thread of a synchronous method."""
         if self._loop is None:
             asking.close()
-            raise RuntimeError("the environment is not being served, so it has no models to ask")
+            raise RuntimeError("the environment is not being served, so it can't call models")
         try:
             running = asyncio.get_running_loop()
         except RuntimeError:
             running = None
         if running is not None:
             asking.close()
-            raise RuntimeError("ask_sync would block the event loop; in async methods await ask")
+            raise RuntimeError(
+                "ask_sync would block the event loop. In async methods write await ask(…)"
+            )
         # The coroutine has its own bound.
         answer: ModelAnswer = asyncio.run_coroutine_threadsafe(asking, self._loop).result()
         return answer
@@ -147,11 +149,11 @@ class Models:
     def _find(self, model: str) -> tuple[PeerDirectory, str]:
         if model not in self._known:
             raise DefinitionError(
-                f"The environment {self._environment!r} asks a model {model!r} that it does not "
-                f"declare; write models = ({model!r},) in its class."
+                f"The environment {self._environment!r} calls a model {model!r} that it does "
+                f"not declare. Write models = ({model!r},) in its class."
             )
         if self._directory is None:
-            raise RuntimeError("the environment is not open: ask models only in sessions")
+            raise RuntimeError("the environment is not open: models can be called only in sessions")
         return self._directory, self._mapped.get(model, model)
 
     async def _expect(self, name: str, directory: PeerDirectory) -> None:
@@ -160,8 +162,8 @@ class Models:
             await directory.pick(MODEL_SERVICE, service, timeout=_START_S)
         except MeshError as error:
             raise ConfigError(
-                f"the environment calls a model {name!r}, and {error.message}; add a model of "
-                f"that name, or map it to one: models: {{{name}: policy}}",
+                f"the environment calls a model {name!r}, and {error.message}. Add a model of "
+                f"that name, or map the name to a model: models: {{{name}: policy}}",
                 path=f"environments.{self._environment}",
             ) from None
 
@@ -205,7 +207,7 @@ async def _create(
             raise
         raise MeshError(
             errors_pb2.ERROR_REASON_MODEL_TIMEOUT,
-            f"the model {service!r} gave no answer in the time that the environment had",
+            f"the model {service!r} did not answer within the time that the environment had",
             metadata={"model": service},
         ) from None
 

@@ -135,7 +135,7 @@ class PeerProcess:
             async with asyncio.timeout(options.start_s):
                 await ready
         except TimeoutError:
-            await self._lose(f"did not start within {options.start_s:g} s")
+            await self._lose(f"did not start within its limit of {options.start_s:g} s")
             raise self._why_lost() from None
         except BaseException:
             await asyncio.shield(self.close())
@@ -198,7 +198,9 @@ class PeerProcess:
                 await self._send(dumps({"cancel": number}))
                 await confirmed
         except TimeoutError:
-            self._lose_later(f"hung: it did not cancel {method} within {give_up_s:g} s")
+            self._lose_later(
+                f"hung: it did not confirm within {give_up_s:g} s that {method} was cancelled"
+            )
         except PeerFault:
             pass  # it was cancelled, or ended, or the process is lost
         finally:
@@ -256,7 +258,9 @@ class PeerProcess:
                     asked.cancel()
             case _:
                 shown = self._masked(line[:_SHOWN].decode("utf-8", "replace"))
-                return f"broke the protocol: it sent {one_line(shortened(shown.strip(), 80))}"
+                return (
+                    f"broke the protocol: it sent the line {one_line(shortened(shown.strip(), 80))}"
+                )
         return ""
 
     async def _reply(

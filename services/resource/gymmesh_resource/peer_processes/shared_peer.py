@@ -65,7 +65,7 @@ class SharedPeer:
             return await asyncio.shield(start)
         except asyncio.CancelledError:
             if start.cancelled() and self._start is not start:
-                raise PeerLost("the process was closed as it started") from None
+                raise PeerLost("the process was closed while it started") from None
             raise
 
     async def _started(

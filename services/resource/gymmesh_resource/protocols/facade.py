@@ -80,11 +80,11 @@ class EnvironmentFacade:
         """Why no protocol can carry the environment; empty: they can."""
         lent = self._service.environment.declared_sandboxes().values()
         if self.about.judges_groups:
-            return "its verdicts compare the repeats of a task"
+            return "its verifier compares the repeats of a task"
         if self.about.plays:
-            return "it plays its episodes itself, with the model of an agent of the mesh"
+            return "it plays its episodes itself, and needs the model of an agent of the mesh"
         if any(spec.lent for spec in lent) and not (self.tools or self._adds_tools):
-            return "agents work directly in a sandbox that it lends them, and it offers no tools"
+            return "it offers no tools, and agents work directly in its sandbox"
         return ""
 
     async def open(
@@ -154,8 +154,8 @@ class EnvironmentFacade:
         if not name:
             raise MeshError(
                 errors_pb2.ERROR_REASON_NOT_OFFERED,
-                f"The environment {self.name!r} has tools called {', '.join(_ANSWER_NAMES)}; no "
-                "name is left for the tool that gives the final answer.",
+                f"The environment {self.name!r} has tools called {', '.join(_ANSWER_NAMES)}, so "
+                "no name is free for the tool that gives the final answer. Rename one of them.",
             )
         schema = {
             "type": "object",

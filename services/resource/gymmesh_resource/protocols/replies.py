@@ -48,7 +48,7 @@ async def read_body(request: web.Request) -> bytes:
         async with asyncio.timeout(_BODY_S):
             return await request.read()
     except TimeoutError:
-        raise HttpRefusal(HTTPStatus.REQUEST_TIMEOUT, "the body arrived too slowly") from None
+        raise HttpRefusal(HTTPStatus.REQUEST_TIMEOUT, "the body did not arrive in time") from None
 
 
 async def read_object(request: web.Request) -> dict[str, Any]:

@@ -98,7 +98,7 @@ class ProtocolServer:
             problem = self._facade.problem() or edge.problem()
             if problem:
                 raise ConfigError(
-                    f"the environment {self._facade.name!r} cannot be served as {name}: {problem}",
+                    f"the environment {self._facade.name!r} can't be served as {name}: {problem}",
                     path=f"{self._place}.serve",
                 )
         self._edges = list(edges.values())
@@ -183,9 +183,11 @@ class ProtocolServer:
     async def _answer(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
         # Pages that a browser shows may send requests to this machine; clients have no Origin.
         if "Origin" in request.headers:
-            return _refused(403, "requests from web pages are refused")
+            return _refused(403, "the server refuses requests from web pages")
         if request.path != _HEALTH and not self._knows(request.headers):
-            return _refused(401, "send the token as Authorization: Bearer TOKEN, or X-API-Key")
+            return _refused(
+                401, "send the token in a header: Authorization: Bearer TOKEN, or X-API-Key: TOKEN"
+            )
         try:
             return await handler(request)
         except MeshError as error:
@@ -246,20 +248,21 @@ def check_access(config: ProtocolsConfig, place: str) -> None:
     """
     if not config.serve or len(set(config.serve)) < len(config.serve):
         raise ConfigError(
-            f"names each protocol once; there are {', '.join(PROTOCOLS)}", path=f"{place}.serve"
+            f"must name each protocol once. The protocols are: {', '.join(PROTOCOLS)}",
+            path=f"{place}.serve",
         )
     if is_local(config.host):
         return
     if not config.allow_other_hosts:
         raise ConfigError(
-            f"{config.host!r} is reachable from other machines, and its traffic is not"
-            " encrypted; use 127.0.0.1, or set allow_other_hosts: true",
+            f"{config.host!r} is reachable from other machines, and its traffic is not "
+            "encrypted. Use 127.0.0.1, or set allow_other_hosts: true",
             path=f"{place}.host",
         )
     if not config.token_file:
         raise ConfigError(
-            f"{config.host!r} is reachable from other machines; name a file with the token that"
-            " clients must send",
+            f"{config.host!r} is reachable from other machines, so clients must send a token. "
+            "Name a file that holds the token",
             path=f"{place}.token_file",
         )
 

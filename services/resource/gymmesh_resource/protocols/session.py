@@ -249,7 +249,7 @@ class ProtocolSession:
         if self.done:
             raise MeshError(
                 _Reason.ERROR_REASON_SESSION_STATE,
-                "The episode is over; begin another one.",
+                "The episode is over. Start a new one.",
                 metadata={"session_id": self.id, "state": "done"},
             )
 
@@ -269,7 +269,7 @@ def reward_of(verdict: rollout_pb2.Verification, environment: str) -> float:
 def _no_reward(environment: str, why: str) -> MeshError:
     return MeshError(
         _Reason.ERROR_REASON_VERIFIER_FAULT,
-        f"The environment {environment!r} gave no reward: {why}.",
+        f"The environment {environment!r} returned no reward: {why}.",
         metadata={"verifier": environment, "stage": "verify"},
     )
 
@@ -281,7 +281,10 @@ def words_of(error: MeshError) -> str:
     if "error_id" not in error.metadata:
         return error.message
     kind = error.metadata.get("exception", "").partition(":")[0]
-    return f"the environment failed ({kind}); its log has {error.metadata['error_id']}"
+    return (
+        f"the environment failed ({kind}). Its log has the details under error_id "
+        f"{error.metadata['error_id']}"
+    )
 
 
 def _call_items(

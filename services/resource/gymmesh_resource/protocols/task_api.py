@@ -59,7 +59,7 @@ class TaskApi:
         count = self._tasks.count(split)
         if count > _MOST_LISTED:
             raise field_invalid(
-                "split", f"has {count} tasks, too many for one list: use num_tasks and task_range"
+                "split", f"has {count} tasks, too many for one list. Use num_tasks and task_range"
             )
         return document({"tasks": self._references(split, 0, count), "env_name": self._name})
 
@@ -96,7 +96,11 @@ def check_name(request: web.Request, name: str) -> None:
     """Raises HttpRefusal for a path of another environment."""
     asked = request.match_info.get("name", name)
     if asked.lower() != name.lower():
-        raise HttpRefusal(404, f"there is no environment {asked!r:.100}; there is {name!r}")
+        raise HttpRefusal(
+            404,
+            f"there is no environment {asked!r:.100} here. This server has "
+            f"the environment {name!r}",
+        )
 
 
 def task_of(tasks: TaskTable, spec: Mapping[str, Any]) -> rollout_pb2.Task:
@@ -113,7 +117,8 @@ def task_of(tasks: TaskTable, spec: Mapping[str, Any]) -> rollout_pb2.Task:
     if found is None:
         raise field_invalid(
             "task",
-            "is not a task of this environment: give split and index, task_id, or a whole row",
+            "does not name a task of this environment. Send split and index, or task_id, or a "
+            "whole row",
         )
     return found
 

@@ -60,7 +60,7 @@ class TaskTable:
         )
         if not any(map(len, self._splits.values())):
             what = "the task files hold no task" if files else "the environment has no example task"
-            raise ConfigError(f"{what}; name a file of tasks", path=place)
+            raise ConfigError(f"{what}. Name a file of tasks", path=place)
 
     @property
     def splits(self) -> list[str]:
@@ -75,7 +75,7 @@ class TaskTable:
         """A task. Raises FIELD_INVALID for an unknown one, TASK_INVALID for a broken row."""
         found = self._split(split)
         if not 0 <= index < len(found):
-            raise _unknown("index", f"is {index}, and split {split!r} has {len(found)} tasks")
+            raise _unknown("index", f"is {index}, but the split {split!r} has {len(found)} tasks")
         return self._named(found.task(index))
 
     def find(self, task_id: str) -> rollout_pb2.Task | None:
@@ -103,7 +103,10 @@ class TaskTable:
     def _split(self, name: str) -> _Split:
         found = self._splits.get(name)
         if found is None:
-            raise _unknown("split", f"is {name!r:.100}; the splits are {', '.join(self._splits)}")
+            raise _unknown(
+                "split",
+                f"is {name!r:.100}, which is unknown. The splits are: {', '.join(self._splits)}",
+            )
         return found
 
 
@@ -184,7 +187,7 @@ class _TaskFile:
 def _task_invalid(error: TaskInvalid, where: str) -> MeshError:
     return MeshError(
         errors_pb2.ERROR_REASON_TASK_INVALID,
-        f"{where}the task is wrong: {error}",
+        f"{where}the task is invalid: {error}",
         metadata={"field": error.field},
     )
 

@@ -26,7 +26,7 @@ def example_tasks(environment: Environment[Any], name: str) -> list[rollout_pb2.
             tasks.append(_task(row, name, f"{name}-example-{number}"))
         except TaskInvalid as error:
             raise DefinitionError(
-                f"Example task {number} of {name!r} is broken: {error}."
+                f"Example task {number} of {name!r} is invalid: {error}."
             ) from None
     return tasks
 
@@ -39,7 +39,7 @@ def example_rows(environment: Environment[Any]) -> Iterator[Any]:
         return
     if not file.exists():
         # A package may leave them out: they are only there to try it with.
-        _LOGGER.warning("there are no example tasks: %s is missing", file.name)
+        _LOGGER.warning("there are no example tasks: the file %s is missing", file.name)
         return
     try:
         lines = file.read_text(encoding="utf-8").splitlines()

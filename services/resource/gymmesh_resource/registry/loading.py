@@ -1,6 +1,7 @@
-"""Finds environments by what an author points at, and makes their objects from options.
+"""Finds environments and creates their objects from options.
 
-That may be a name, a class, a plain reward function, a file, or a package's folder.
+An author names an environment by a name, a class, a plain reward function, a file, or a package's
+folder.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def environment_class(use: str) -> type[Environment[Any]]:
 
 
 def make_environment(use: str, options: Mapping[str, Any]) -> Environment[Any]:
-    """The environment, its options checked against the parameters of its `__init__`.
+    """The environment. Its options are checked against the parameters of its `__init__`.
 
     Raises `DefinitionError`, in one sentence that names the option.
     """
@@ -76,7 +77,9 @@ def make_environment(use: str, options: Mapping[str, Any]) -> Environment[Any]:
     except msgspec.ValidationError as error:
         option, problem = explained(error, accepted)
         which = f"The option `{option}`" if option else "The options"
-        raise DefinitionError(f"{which} of the environment {use!r}: {problem}.") from None
+        raise DefinitionError(
+            f"{which} of the environment {use!r} can't be used: {problem}."
+        ) from None
     try:
         return kind(**{name: getattr(checked, name) for name in names})
     except (ValueError, OSError) as error:
@@ -103,8 +106,8 @@ def _by_name(use: str) -> object:
                 f"{error}."
             ) from None
     raise DefinitionError(
-        f"There is no environment {use!r}; {nearest(use, environment_names())} "
-        "(A class of your own is written package.module:Class.)"
+        f"There is no environment {use!r}; {nearest(use, environment_names())} (Write a class "
+        "of your own as package.module:Class or folder/file.py:Class.)"
     )
 
 
@@ -119,7 +122,8 @@ def named_object(use: str) -> object:
     if not hasattr(module, name):
         offered = _offered(module)
         raise DefinitionError(
-            f"{use!r}: {place} has no {name!r}; its environments: {', '.join(offered) or 'none'}."
+            f"{use!r}: {place} has no {name!r}. The environments in it: "
+            f"{', '.join(offered) or 'none'}."
         )
     found: object = getattr(module, name)
     return found
@@ -212,7 +216,7 @@ class About:
 
 
 def about(use: str) -> About:
-    """What a class says of itself, without making an environment of it."""
+    """The description of a class, without creating an environment."""
     try:
         kind = environment_class(use)
     except DefinitionError as error:
@@ -228,7 +232,7 @@ def about(use: str) -> About:
 
 
 def uses_of(place: str) -> list[str]:
-    """What `use:` would say for each environment of a place: an installed environment's name, a
+    """The value of `use:` for each environment of a place: an installed environment's name, a
     class, a file with classes, or the folder of a package that offers environments.
 
     A package's folder becomes importable. Raises `DefinitionError`.
@@ -248,13 +252,13 @@ def _in_package(folder: Path) -> list[str]:
         project: dict[str, Any] = tomllib.loads(file.read_text()).get("project", {})
     except OSError:
         raise DefinitionError(
-            f"{folder} has no pyproject.toml that names its environments."
+            f"{folder} has no pyproject.toml that lists its environments."
         ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise DefinitionError(f"{file} cannot be read: {error}.") from None
     points = project.get("entry-points", {}).get(GROUP, {})
     if not points:
-        raise DefinitionError(f'{file} names no environments under entry-points."{GROUP}".')
+        raise DefinitionError(f'{file} lists no environments under entry-points."{GROUP}".')
     for root in (folder, folder / "src"):
         if root.is_dir() and str(root.resolve()) not in sys.path:
             sys.path.insert(0, str(root.resolve()))

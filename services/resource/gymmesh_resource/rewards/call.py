@@ -43,7 +43,7 @@ class RewardCall:
         """Raise TaskInvalid where the task row lacks a key that the function needs."""
         for key, required in self._keys.items():
             if required and key not in task.payload:
-                raise TaskInvalid(key, f"is missing; the reward function {self.name!r} reads it")
+                raise TaskInvalid(key, f"is missing. The reward function {self.name!r} reads it")
 
     def arguments(self, session: Session[Any], rollout: Rollout) -> dict[str, Any]:
         """The function's arguments by name. Raises TaskInvalid."""
@@ -64,8 +64,8 @@ class RewardCall:
             self._rest = True
         elif parameter.kind not in _BY_NAME:
             raise DefinitionError(
-                f"{self._place()}: the parameter {name!r} cannot be passed by name; name each key "
-                "of the task row that the function reads."
+                f"{self._place()}: the parameter {name!r} can't be passed by name. Write one "
+                "named parameter for each key of the task row that the function reads."
             )
         elif kind:
             self._objects[name] = kind
@@ -90,7 +90,9 @@ def call_of(name: str, function: object, weight: float, where: str) -> RewardCal
     except DefinitionError:
         raise
     except (ValueError, TypeError) as error:  # a builtin without a signature
-        raise DefinitionError(f"{where}: its parameters cannot be read ({error}).") from None
+        raise DefinitionError(
+            f"{where}: the parameters of the function can't be read ({error})."
+        ) from None
 
 
 def _object_of(parameter: inspect.Parameter) -> str:

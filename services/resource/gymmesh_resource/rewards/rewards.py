@@ -48,7 +48,10 @@ class Rewards:
             parts[VERIFY] = (None, 1.0)
         for name, own in environment.reward_functions().items():
             if name in parts:
-                raise DefinitionError(f"{type(environment).__name__} has two rewards {name!r}.")
+                raise DefinitionError(
+                    f"{type(environment).__name__} has two rewards called "
+                    f"{name!r}. Rename one of them."
+                )
             parts[name] = own
         for name, one in configured.items():
             given = one if isinstance(one, RewardConfig) else RewardConfig(weight=one)
@@ -138,8 +141,8 @@ def _changed(
         function = found
     elif name not in parts:
         raise DefinitionError(
-            f"rewards.{name}: there is no reward {name!r}; {nearest(name, parts)}; a new one names "
-            "its function: {use: file.py:function}"
+            f"rewards.{name}: the environment has no reward {name!r}; {nearest(name, parts)}. "
+            f"To add a reward, name its function: {{use: file.py:function}}"
         )
     return function, weight if given.weight is None else given.weight
 

@@ -81,12 +81,15 @@ class BubblewrapSandbox(ProgramRunner):
         bwrap = shutil.which("bwrap")
         if not bwrap:
             raise SandboxUnavailable(
-                "There is no bubblewrap on this machine: install the Debian package bubblewrap."
+                "bubblewrap is not installed on this machine. Install the Debian package "
+                "bubblewrap."
             )
         try:
             calls, first = filter_for(platform.machine()), first_process_for(platform.machine())
         except UnknownProcessor as error:
-            raise SandboxUnavailable(f"Programs cannot be confined here: {error}.") from None
+            raise SandboxUnavailable(
+                f"Programs can't be sandboxed on this machine: {error}."
+            ) from None
         python, prefix = find_python(self._wanted_python)
         try:
             await super().open()
@@ -136,10 +139,10 @@ class BubblewrapSandbox(ProgramRunner):
         self.grouped = groups.usable()
         if not self.grouped:
             _LOGGER.warning(
-                "Control groups cannot be used here: the memory of a sandboxed program is bounded "
-                "for each of its processes only, and not for all together. Run the service as "
-                "root, or delegate the controllers memory and pids to it; see "
-                "docs/how-to/sandbox.md."
+                "Control groups can't be used on this machine. So the memory limit of a "
+                "sandboxed program applies to each of its processes, and not to all of them "
+                "together. Run the service as root, or delegate the controllers memory and "
+                "pids to it; see docs/how-to/sandbox.md."
             )
         numbers = reversed(self._numbers)
         self._slots = [Slot.make(number, groups if self.grouped else None) for number in numbers]
@@ -153,8 +156,8 @@ class BubblewrapSandbox(ProgramRunner):
         if result.stdout != b"ready\n":
             said = result.stderr.decode("utf-8", "replace").strip()[-300:]
             raise SandboxUnavailable(
-                f"The interpreter {python} does not run in the sandbox ({said}): set the"
-                " option python to one below /usr."
+                f"The interpreter {python} does not run in the sandbox ({said}). Set the option "
+                "python to an interpreter below /usr."
             )
 
     @asynccontextmanager
@@ -181,7 +184,7 @@ class BubblewrapSandbox(ProgramRunner):
             try:
                 files = LateFiles(kind.late)
             except OSError as error:
-                raise SandboxError(f"A file could not be made: {error}") from error
+                raise SandboxError(f"The sandbox could not write a file: {error}") from error
             stack.callback(files.close)
             program = Program(kind.argv, dict(kind.files))
             surroundings = self._surroundings(program, kind.limits, files)
@@ -192,7 +195,9 @@ class BubblewrapSandbox(ProgramRunner):
             except TimeoutError:
                 ready = False
             if not ready:
-                raise SandboxError("A program that should wait for its start did not.")
+                raise SandboxError(
+                    "A program that was started in advance did not report that it is ready."
+                )
             files.unlink()
             return Spare(kind, process, files, stack.pop_all())
 
@@ -213,7 +218,8 @@ class BubblewrapSandbox(ProgramRunner):
 
 def _does_not_work(error: Exception) -> SandboxUnavailable:
     return SandboxUnavailable(
-        f"bubblewrap does not work here ({error}): it needs unprivileged user namespaces."
+        f"bubblewrap does not work on this machine ({error}). It needs unprivileged user "
+        "namespaces."
     )
 
 
@@ -235,6 +241,6 @@ def find_python(wanted: str | None) -> tuple[str, Path | None]:
         if all(parent.stat().st_mode & 0o001 for parent in path.parents):
             return str(path), path.parent.parent
     raise SandboxUnavailable(
-        f"Programs cannot reach a Python interpreter ({', '.join(candidates)}): install Python"
-        " below /usr, or set the option python."
+        f"Programs can't reach a Python interpreter ({', '.join(candidates)}). Install Python "
+        "below /usr, or set the option python."
     )

@@ -149,7 +149,7 @@ class Process:
                 await self._surroundings.end()
                 await asyncio.wait((self._child.status,))
         except TimeoutError:
-            raise SandboxError("A killed program did not end.") from None
+            raise SandboxError("A killed program did not end in time.") from None
         finally:
             self._started.close()
 

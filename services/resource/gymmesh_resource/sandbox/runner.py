@@ -155,7 +155,7 @@ class ProgramRunner:
         except BaseException as error:
             await _end_of(surroundings)
             if isinstance(error, OSError):
-                raise SandboxError(f"The sandbox could not be made: {error}") from error
+                raise SandboxError(f"The sandbox could not be created: {error}") from error
             raise
 
     async def _restart(self) -> None:
@@ -181,7 +181,7 @@ async def _end_of(surroundings: Surroundings) -> None:
         async with asyncio.timeout(DEATH_S):
             await surroundings.end()
     except TimeoutError:
-        raise SandboxError("A sandbox that could not be made did not end.") from None
+        raise SandboxError("A sandbox that could not be created did not end in time.") from None
 
 
 def _ending_of(process: Process) -> str:

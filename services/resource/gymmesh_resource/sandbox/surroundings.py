@@ -109,7 +109,7 @@ class Slot:
         try:
             group = groups.make(str(number), limits) if groups else None
         except OSError as error:
-            raise SandboxError(f"A control group could not be made: {error}") from error
+            raise SandboxError(f"A control group could not be created: {error}") from error
         uid = _FIRST_UID + 2 * number
         id_map = b"0 %d 1\n%d %d 1" % (uid, _INSIDE_UID, uid + 1) if os.geteuid() == 0 else b""
         return cls(id_map, group, limits)
@@ -121,7 +121,9 @@ class Slot:
             try:
                 self.group.limit(wanted)
             except OSError as error:
-                raise SandboxError(f"A control group could not be set: {error}") from error
+                raise SandboxError(
+                    f"The limits of a control group could not be set: {error}"
+                ) from error
             self.limits = wanted
 
     def close(self) -> None:
@@ -191,7 +193,9 @@ class FreshSystem:
     def _app(self, owned: Descriptors, descriptors: list[int]) -> Iterator[str]:
         files = self._program.files
         if len(files) > _MOST_FILES:
-            raise SandboxError(f"A program has {len(files)} files, more than {_MOST_FILES}.")
+            raise SandboxError(
+                f"A program has {len(files)} files, more than the limit of {_MOST_FILES}."
+            )
         for name, content in files.items():
             number = FIRST_DESCRIPTOR + len(descriptors)
             descriptors.append(owned.memory_file(content))

@@ -200,7 +200,7 @@ class WarmPool:
             spare = await self._start(kind)
         except SandboxError as error:
             # The next request fails if it is still so; until then nothing is tried.
-            _LOGGER.warning("no program could be started ahead: %s", error)
+            _LOGGER.warning("no program could be started in advance: %s", error)
             self._asked.clear()
         else:
             self._ready.setdefault(kind, deque()).append(spare)
@@ -227,4 +227,6 @@ class WarmPool:
         )
         for error in ended:
             if isinstance(error, Exception):
-                _LOGGER.warning("a program started ahead did not end well: %s", error)
+                _LOGGER.warning(
+                    "a program that was started in advance ended with an error: %s", error
+                )

@@ -43,14 +43,15 @@ class AuditServicer:
         if not served.config.audit:
             raise MeshError(
                 errors_pb2.ERROR_REASON_NOT_PERMITTED,
-                f"The environment {served.name!r} does not show its right answers to audits; "
-                f"set environments.{served.name}.audit to true to allow it.",
+                f"The environment {served.name!r} does not show its right answers to audits. To "
+                f"allow it, set environments.{served.name}.audit to true.",
                 metadata={"method": _METHOD},
             )
         if not served.defines("expected"):
             raise MeshError(
                 errors_pb2.ERROR_REASON_NOT_OFFERED,
-                f"The environment {served.name!r} has no right answers: define expected().",
+                f"The environment {served.name!r} has no right answers for audits. Define "
+                "expected() in its class.",
                 metadata={"method": _METHOD},
             )
         task = Task(request.task)

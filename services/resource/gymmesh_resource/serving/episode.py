@@ -43,7 +43,8 @@ class SessionEpisode:
         if self._task is not None:
             raise MeshError(
                 errors_pb2.ERROR_REASON_SESSION_STATE,
-                "The environment has played the session's episode; open another session.",
+                "The environment has already played the episode of this session. Open another "
+                "session.",
                 metadata={"session_id": self._session_id, "state": "played"},
             )
         # A task of its own: CloseSession cancels it, and not the caller.
@@ -78,14 +79,14 @@ async def check_reached(endpoint: ModelEndpoint) -> None:
     except ValueError:
         host, port = None, 0
     if not host:
-        raise field_invalid(field, f"is {endpoint.base_url!r}; it must be http(s)://HOST:PORT/v1")
+        raise field_invalid(field, f"is {endpoint.base_url!r}. Write it as http(s)://HOST:PORT/v1")
     try:
         async with asyncio.timeout(_CONNECT_S):
             _, writer = await asyncio.open_connection(host, port)
     except OSError as error:  # TimeoutError too
         why = "timed out" if isinstance(error, TimeoutError) else os_reason(error)
         raise field_invalid(
-            field, f"is unreachable from the environment's machine: {host}:{port} ({why})"
+            field, f"is unreachable from the machine of the environment: {host}:{port} ({why})"
         ) from None
     writer.close()
 

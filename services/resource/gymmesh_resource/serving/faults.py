@@ -94,8 +94,8 @@ def task_invalid(error: TaskInvalid, environment: str, task_id: str = "") -> Mes
     metadata = {"task_id": task_id, "field": error.field}
     return MeshError(
         _Reason.ERROR_REASON_TASK_INVALID,
-        f"The environment {environment!r} cannot take the task"
-        f"{f' {task_id!r}' if task_id else ''}: {error.field} {error.problem}.",
+        f"The environment {environment!r} rejects the task{f' {task_id!r}' if task_id else ''}: "
+        f"{error.field} {error.problem}.",
         metadata={key: value for key, value in metadata.items() if value},
     )
 

@@ -59,8 +59,8 @@ def refuse_unneeded_session(environment: Environment[Any]) -> None:
         kind = type(environment).__name__
         raise DefinitionError(
             f"{kind}.verify reads session.state, so it needs the session. Remove "
-            "verify_needs_session = False. gym-cli reverify can still judge stored rollouts: each "
-            "keeps its session's final state"
+            "verify_needs_session = False. gym-cli reverify can still judge stored rollouts, "
+            "because each rollout keeps the final state of its session"
         )
 
 
@@ -72,8 +72,8 @@ def refuse_new_sandboxes(environment: Environment[Any], needs_session: bool) -> 
     if not needs_session and _reads(code, "sandbox", "sandboxes"):
         kind = type(environment).__name__
         raise DefinitionError(
-            f"{kind}.verify looks into a sandbox of the session, in which the agent works, so it "
-            "needs the session: remove verify_needs_session = False."
+            f"{kind}.verify uses a sandbox in which the agent works, so it needs the session. "
+            "Remove verify_needs_session = False."
         )
 
 

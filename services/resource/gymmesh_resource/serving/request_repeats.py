@@ -78,7 +78,8 @@ class Once:
         elif key in self._forgotten:
             raise MeshError(
                 errors_pb2.ERROR_REASON_SESSION_STATE,
-                "This request was already answered, and its answer is no longer kept.",
+                "A request with this request_id was already answered, and the answer is no "
+                "longer kept.",
                 metadata={"session_id": self._session_id, "state": "answered"},
             )
         else:
@@ -134,6 +135,7 @@ def session_not_found(session_id: str) -> MeshError:
     """SESSION_NOT_FOUND."""
     return MeshError(
         errors_pb2.ERROR_REASON_SESSION_NOT_FOUND,
-        "There is no such session here: it was closed, ended as idle, or never existed.",
+        "There is no such session here. It was closed, it was ended because it was idle, or it "
+        "never existed.",
         metadata={"session_id": session_id},
     )

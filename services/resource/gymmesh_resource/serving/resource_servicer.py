@@ -41,7 +41,7 @@ T = TypeVar("T")
 # 128 bits, so that an id cannot be guessed.
 _ID_BYTES = 16
 _SAID = (str, Image, responses_pb2.Item)
-_SAY = "say text, an image, an item or a list"
+_SAY = "set say to text, an image, an item or a list of these"
 _PAGE = 100
 _LARGEST_PAGE = 1000
 # For an episode whose caller set no deadline.
@@ -247,7 +247,7 @@ class ResourceServicer:
             if session.done:
                 raise MeshError(
                     errors_pb2.ERROR_REASON_SESSION_STATE,
-                    "The episode is over: there is nothing to play.",
+                    "The episode is over, so it can't be played.",
                     metadata={"session_id": session.id, "state": "done"},
                 )
             await check_reached(endpoint)
@@ -274,7 +274,7 @@ class ResourceServicer:
         if isinstance(turn, str):
             turn = Turn(turn)
         if not isinstance(turn, Turn):
-            raise WrongResult(f"returned {type(turn).__name__}; return a Turn or text", method)
+            raise WrongResult(f"returned {type(turn).__name__}. Return a Turn or text", method)
         reward = turn.reward
         if reward is not None:
             try:
@@ -300,10 +300,12 @@ def _items(
         return []
     parts = [said] if isinstance(said, _SAID) else said
     if not isinstance(parts, Sequence):
-        raise WrongResult(f"says {type(parts).__name__}: {_SAY}", method)
+        raise WrongResult(f"returned a Turn whose say is {type(parts).__name__}: {_SAY}", method)
     for part in parts:
         if not isinstance(part, _SAID):
-            raise WrongResult(f"says {type(part).__name__}: {_SAY}", method)
+            raise WrongResult(
+                f"returned a Turn whose say contains {type(part).__name__}: {_SAY}", method
+            )
     return [_item(part) for part in parts]
 
 
@@ -313,7 +315,7 @@ def _texts(choices: object, method: Callable[..., Any]) -> list[str]:
         texts = [one for one in choices if isinstance(one, str) and one]
         if len(texts) == len(choices):
             return texts
-    raise WrongResult("must return a list of texts, none of them empty", method)
+    raise WrongResult("must return a list of texts that are not empty", method)
 
 
 def _item(said: Said) -> responses_pb2.Item:

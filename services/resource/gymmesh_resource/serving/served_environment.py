@@ -165,8 +165,8 @@ class ServedEnvironment:
         if inspect.iscoroutine(answer):
             answer.close()
         raise WrongResult(
-            f"returned {type(answer).__name__}: raise TaskInvalid(key, problem) for a task that "
-            "cannot be run, otherwise return None",
+            f"returned {type(answer).__name__}. Raise TaskInvalid(key, problem) for a task that "
+            "can't run, otherwise return None",
             check,
         )
 

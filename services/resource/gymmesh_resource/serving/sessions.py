@@ -280,14 +280,14 @@ class SessionStore(Generic[S]):
         if self._limit_each and self._by_owner[identity] >= self._limit_each:
             raise MeshError(
                 errors_pb2.ERROR_REASON_SESSION_LIMIT,
-                f"The caller holds {self._limit_each} sessions here, its maximum.",
+                f"The caller has {self._limit_each} open sessions here, which is the maximum.",
                 metadata={"limit": str(self._limit_each)},
             )
         # Sessions that are being opened count too.
         if self._limit and len(self._by_request) >= self._limit:
             raise MeshError(
                 errors_pb2.ERROR_REASON_SESSION_LIMIT,
-                f"This instance holds {self._limit} sessions, its maximum.",
+                f"This instance has {self._limit} open sessions, which is the maximum.",
                 metadata={"limit": str(self._limit)},
             )
 

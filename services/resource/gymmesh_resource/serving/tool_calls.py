@@ -80,7 +80,9 @@ class ToolCalls:
         names = [*self._tools, *(tool.function.name for tool in further)]
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
-            raise DefinitionError(f"session_tools: two tools are called {twice!r}.")
+            raise DefinitionError(
+                f"session_tools returned two tools called {twice!r}. Rename one of them."
+            )
         return further
 
     async def call(
@@ -130,7 +132,7 @@ class ToolCalls:
                 reward = self._reward(result, method)
             except ToolError as error:
                 result = ToolResult("", error=True)
-                output = text_to_bytes(str(error) or f"The tool {name} failed and gave no reason.")
+                output = text_to_bytes(str(error) or f"The tool {name} failed without a reason.")
             except Exception as error:
                 self._counts(label, "fault").inc()
                 raise_from(self._fault(name, error), error)
@@ -203,7 +205,7 @@ class ToolCalls:
 
 def _session_tool(document: object) -> responses_pb2.Tool:
     if not isinstance(document, Mapping):
-        raise DefinitionError(f"session_tools: a tool is an object, not {document!r:.100}.")
+        raise DefinitionError(f"session_tools: each tool must be an object, not {document!r:.100}.")
     try:
         tool = tool_from_json(dict(document))
     except CodecError as error:

@@ -92,7 +92,7 @@ def _unknown_key(value: Any, schema: Mapping[str, Any]) -> str:
         f"[{one}]" if isinstance(one, int) else f".{one}" for one in error.absolute_path
     )
     known = ", ".join(error.schema.get("properties", {}))
-    return f"unknown key in `{place.lstrip('.')}`, which has: {known}"
+    return f"unknown key in `{place.lstrip('.')}`; the known keys are: {known}"
 
 
 def read_object(raw: bytes, schema: Mapping[str, Any], tool: str) -> dict[str, Any]:

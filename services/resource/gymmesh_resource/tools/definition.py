@@ -82,7 +82,7 @@ class Toolset(dict[str, Tool]):
             if not is_tool_name(name):
                 raise DefinitionError(
                     f"{where}: {name!r} is not a valid tool name; endpoints accept "
-                    f"{TOOL_NAME_RULE}; give another with @tool(name=…)."
+                    f"{TOOL_NAME_RULE}. Give another name with @tool(name=…)."
                 )
             if name in self:
                 raise DefinitionError(f"{where}: there is another tool called {name!r}.")
@@ -94,7 +94,8 @@ class Toolset(dict[str, Tool]):
             self[name] = _tool(name, method, where, types_by_name, strict=strict)
         if stray := sorted(types_by_tool.keys() - self.keys()):
             raise DefinitionError(
-                f"{type(environment).__name__} has no tool {stray[0]!r} to give types to."
+                f"{type(environment).__name__} has no tool {stray[0]!r}, so types for it can't "
+                "be used."
             )
 
 
@@ -125,7 +126,7 @@ def answer_of(
         )
     except (TypeError, ValueError, RecursionError, NotImplementedError) as error:
         raise WrongResult(
-            f"returned a non-JSON value ({error}): return text, Image, or plain values",
+            f"returned a value that is not JSON ({error}): return text, an Image, or plain values",
             function,
         ) from None
 
@@ -154,15 +155,16 @@ def _tool(
     description, described = read_docstring(inspect.getdoc(method))
     if not description:
         raise DefinitionError(
-            f"{where} has no docstring; write one: it tells the model what the tool does."
+            f"{where} has no docstring. Write one that tells the model what the tool does."
         )
     arguments = arguments_type(method, where, described, types_by_name)
     schema = arguments_schema(arguments, where)
     if strict and not _can_be_strict(schema):
         raise DefinitionError(
-            f"{where} cannot be strict. In strict mode every parameter is required and has a type, "
-            "and no object takes further keys. Remove the defaults of its parameters (write "
-            "`str | None` for what may be left out), or leave `strict` out."
+            f"{where} can't be strict. In strict mode every parameter is required and has a "
+            "type, and no object accepts additional keys. Remove the defaults of its "
+            "parameters (write `str | None` for a parameter that may be omitted), or remove "
+            "`strict`."
         )
     function = responses_pb2.FunctionTool(
         name=name,

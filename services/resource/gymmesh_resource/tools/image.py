@@ -46,7 +46,9 @@ class Image:
             with Path(image).open("rb") as file:
                 data = file.read(MOST_IMAGE_BYTES + 1)
         if len(data) > MOST_IMAGE_BYTES:
-            raise ValueError(f"{what} has more than the {MOST_IMAGE_BYTES:,} bytes of an image")
+            raise ValueError(
+                f"{what} is larger than {MOST_IMAGE_BYTES:,} bytes, the limit for an image"
+            )
         media_type = image_type(data)
         if media_type is None:
             begin = f"it begins with {data[:8]!r}" if data else "it is empty"
@@ -77,6 +79,9 @@ def parts_of(value: Any) -> responses_pb2.ContentParts | None:
         elif isinstance(one, str):
             parts.append({"type": "input_text", "text": one})
         else:
-            raise TypeError(f"a list with an image holds {type(one).__name__}; give texts")
+            raise TypeError(
+                f"a list with an image also has {type(one).__name__}, but may have only texts and "
+                "images"
+            )
     output = {"type": "function_call_output", "call_id": "", "output": parts}
     return item_from_json(output).function_call_output.parts

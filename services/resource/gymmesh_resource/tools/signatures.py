@@ -49,14 +49,16 @@ def arguments_type(
     ]
     names = [parameter.name for parameter in parameters]
     if stray := sorted(set(replaced) - set(names)):
-        raise DefinitionError(f"{where} has no parameter {stray[0]!r} to give a type to.")
+        raise DefinitionError(
+            f"{where} has no parameter {stray[0]!r}, so a type for it can't be used."
+        )
     hints = {**_hints(function, where, [n for n in names if n not in replaced]), **replaced}
     fields: list[tuple[str, Any, Any]] = []
     for parameter in parameters:
         if parameter.kind in (*_UNNAMED, inspect.Parameter.VAR_KEYWORD):
             raise DefinitionError(
-                f"{where}: the parameter {parameter.name!r} cannot be passed by name; "
-                "write each argument as a named parameter with a type."
+                f"{where}: the parameter {parameter.name!r} can't be passed by name. Write each "
+                "argument as a named parameter with a type."
             )
         kind = hints[parameter.name]
         if parameter.default is None and not _admits_none(kind):
@@ -79,7 +81,7 @@ def arguments_schema(arguments: type[msgspec.Struct], where: str) -> dict[str, A
     except (TypeError, RuntimeError, NotImplementedError) as error:
         reason = str(error).splitlines()[0]
         raise DefinitionError(
-            f"{where}: a parameter's type cannot be written as JSON Schema ({reason})."
+            f"{where}: the type of a parameter can't be expressed as JSON Schema ({reason})."
         ) from None
     definitions = document["$defs"]
     # The struct is known by its title too: a type of the author's may have the same name.
@@ -201,13 +203,15 @@ def _hints(function: Callable[..., object], where: str, names: list[str]) -> dic
     """The types of the named parameters; the others' annotations are not even looked at."""
     raw = inspect.get_annotations(inspect.unwrap(function))
     if missing := [name for name in names if name not in raw]:
-        raise DefinitionError(f"{where}: the parameter {missing[0]!r} has no type.")
+        raise DefinitionError(f"{where}: the parameter {missing[0]!r} has no type. Add one.")
     wanted = types.SimpleNamespace(__annotations__={name: raw[name] for name in names})
     scope = getattr(inspect.unwrap(function), "__globals__", {})
     try:
         return typing.get_type_hints(wanted, globalns=scope, include_extras=True)
     except (NameError, TypeError, SyntaxError) as error:
-        raise DefinitionError(f"{where}: a parameter's type cannot be found ({error}).") from None
+        raise DefinitionError(
+            f"{where}: the type of a parameter can't be resolved ({error})."
+        ) from None
 
 
 def _admits_none(kind: Any) -> bool:

@@ -255,7 +255,9 @@ class ProcessPool:
             await self._slots.acquire()
             return
         if self._waiting >= self._queue_limit:
-            raise PoolSaturated(f"{self._waiting} calls are already waiting for a worker.")
+            raise PoolSaturated(
+                f"{self._waiting} calls already wait for a worker, which is the maximum."
+            )
         self._waiting += 1
         began = time.monotonic()
         try:
@@ -370,7 +372,7 @@ def _reference(function: Callable[..., object]) -> str:
     name = getattr(function, "__qualname__", None)
     if not module or not name or "<" in name or module == "__main__":
         raise ValueError(
-            f"{function!r} cannot run in a worker process: give a function defined at the top "
-            "of a module that can be imported."
+            f"{function!r} can't run in a worker process. Use a function that is defined at the "
+            "top level of a module that can be imported."
         )
     return f"{module}:{name}"

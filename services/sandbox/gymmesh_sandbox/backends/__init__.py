@@ -1,4 +1,4 @@
-"""What runs sandboxes: a module for each backend, behind the interface in ``base``."""
+"""The backends that run sandboxes: a package for each, behind the interface in ``base``."""
 
 from gymmesh_sandbox.backends.base import (
     OUT_OF_MEMORY,

@@ -26,16 +26,15 @@ MOST_ENTRIES: Final = 1_000_000
 class SandboxSpec:
     """A requested sandbox, with all defaults filled in.
 
-    sandbox_id: unique among all instances. A backend labels its objects with it and with
-        `instance_id`, so that the restarted instance finds leftovers.
+    sandbox_id: unique among all instances. A backend labels its objects with this id and with
+    `instance_id`, so that the restarted instance finds leftovers.
     root: the name of an image or snapshot, or an image to build.
-    image_digest: the required digest of the image; empty: any.
+    image_digest: the digest that the image must have; empty: any.
     network: the kind is always set.
     env: variables in addition to the image's.
     user, workdir: empty: the image's.
     relay: for a network of the kind `relay`: returns the target of a new connection, HOST:PORT.
-        Raises MeshError while no instance of the service is known. None: the network has another
-        kind.
+    Raises MeshError while no instance of the service is known. None: the network has another kind.
     """
 
     sandbox_id: str
@@ -62,8 +61,8 @@ class Stream(enum.Enum):
 class ProcessEnded:
     """How a process ended: with an exit code, or by a signal.
 
-    out_of_memory: the kernel killed it at the sandbox's memory limit. machine_out_of_memory: the
-    kernel killed it for lack of memory, but not at that limit.
+    out_of_memory: the kernel killed the process at the sandbox's memory limit.
+    machine_out_of_memory: the kernel killed the process for lack of memory, but not at that limit.
     """
 
     exit_code: int | None = None
@@ -77,19 +76,21 @@ class RunningProcess(ABC):
 
     @abstractmethod
     def output(self) -> AsyncIterator[tuple[Stream, bytes]]:
-        """Its output, in pieces of at most 1 MiB; iterated once, by one reader.
+        """The process's output, in pieces of at most 1 MiB; iterated once, by one reader.
 
-        Ends when both streams have ended, or within a second of the end of the process itself: a
-        descendant that is still running does not keep it open. A slow reader blocks the process.
+        Ends when both streams have ended, or within a second after the process itself has ended: a
+        descendant that still runs does not keep the output open. A slow reader blocks the process.
         """
 
     @abstractmethod
     async def write(self, data: bytes) -> None:
-        """Writes to its standard input; data that it no longer reads is dropped."""
+        """Writes to the process's standard input. Data that the process no longer reads is
+        dropped.
+        """
 
     @abstractmethod
     async def close_stdin(self) -> None:
-        """Closes its standard input; may be called twice."""
+        """Closes the process's standard input; may be called twice."""
 
     @abstractmethod
     async def signal(self, number: int, *, descendants: bool) -> None:
@@ -100,23 +101,24 @@ class RunningProcess(ABC):
 
     @abstractmethod
     async def wait(self) -> ProcessEnded:
-        """Waits for its end. Raises SANDBOX_LOST if the sandbox ended first."""
+        """Waits for the end of the process. Raises SANDBOX_LOST if the sandbox ended first."""
 
     def threads(self) -> Sequence[process_pb2.ThreadUsage]:
-        """Its threads and those of its descendants; called in a separate thread."""
+        """The threads of the process and of its descendants; called in a separate thread."""
         return ()
 
 
 class RunningSandbox(ABC):
     """A running sandbox.
 
-    The file methods act with the permissions of `user`: a name or number in the sandbox, never
-    empty. If the backend's capabilities have no `users`, it is always the sandbox's user. They
-    raise SANDBOX_FILE_DENIED if this user lacks the permission. `root` has all permissions.
+    The file methods act with the permissions of `user`, a name or number in the sandbox, never
+    empty. If the backend's capabilities have no `users`, `user` is always the sandbox's own user.
+    The methods raise SANDBOX_FILE_DENIED if this user lacks the permission. `root` has all
+    permissions.
 
     Attributes:
-        image, image_digest: the source of its file system; the digest may be empty.
-        user, workdir: the defaults of its processes.
+        image, image_digest: the source of the sandbox's file system; the digest may be empty.
+        user, workdir: the defaults of the sandbox's processes.
     """
 
     image: str
@@ -128,23 +130,24 @@ class RunningSandbox(ABC):
     async def start(self, process: process_pb2.ProcessSpec) -> RunningProcess:
         """Starts a process. The service enforces timeouts and output limits.
 
-        A program that does not exist is a process that ends with exit code 127. A program that
-        cannot be run, or whose folder does not exist, ends with 126. Both write a line to standard
-        error.
+        If a program does not exist, the process ends with exit code 127. If a program cannot be
+        run, or its folder does not exist, the process ends with 126. In both cases it writes a line
+        to standard error.
         """
 
     @abstractmethod
     async def wait_lost(self) -> str:
-        """Waits until the sandbox ends without `end`; the cause in a few words, for SANDBOX_LOST.
+        """Waits until the sandbox ends without `end`; returns the cause in a few words, for
+        SANDBOX_LOST.
 
-        OUT_OF_MEMORY becomes SANDBOX_OUT_OF_MEMORY.
+        The cause OUT_OF_MEMORY becomes SANDBOX_OUT_OF_MEMORY.
         """
 
     @abstractmethod
     async def resolve(self, path: bytes, user: str) -> bytes:
         """The absolute path in the sandbox, with all links resolved.
 
-        Parts that do not exist stay as they are.
+        Parts of the path that do not exist stay as they are.
         """
 
     @abstractmethod
@@ -159,11 +162,15 @@ class RunningSandbox(ABC):
 
     @abstractmethod
     async def write_file(self, file: files_pb2.FileContent, user: str) -> None:
-        """Writes a file or a part of it, see FileContent; the user owns what it creates."""
+        """Writes a file or a part of it, see FileContent. New files and folders belong to the
+        user.
+        """
 
     @abstractmethod
     async def place_file(self, file: files_pb2.FileContent) -> None:
-        """Writes a file before any process starts, anywhere; the sandbox's user owns it."""
+        """Writes a file at any path before any process starts. The file belongs to the sandbox's
+        user.
+        """
 
     @abstractmethod
     def list_files(
@@ -182,7 +189,7 @@ class RunningSandbox(ABC):
         """A folder or file as an archive, in pieces of at most 1 MiB.
 
         Args:
-            max_bytes: the most bytes of all files. More bytes, or more than `MOST_ENTRIES` files
+            max_bytes: the maximum bytes of all files. More bytes, or more than `MOST_ENTRIES` files
                 and folders, raise FIELD_INVALID before the first piece.
         """
 
@@ -200,15 +207,17 @@ class RunningSandbox(ABC):
         Args:
             path: the folder; created if missing.
             archive: the path of the archive on the service's machine.
-            format: its compression.
-            max_bytes: the most bytes that it may unpack to; more raises FIELD_INVALID.
+            format: the archive's compression.
+            max_bytes: the maximum bytes of the unpacked files; more raise FIELD_INVALID.
         """
 
     @abstractmethod
     async def call_port(
         self, request: sandbox_pb2.CallPortRequest, max_bytes: int
     ) -> sandbox_pb2.CallPortResponse:
-        """Calls an HTTP server in the sandbox; `max_bytes`: the most bytes of the body."""
+        """Calls an HTTP server in the sandbox; `max_bytes`: the maximum bytes of the response's
+        body.
+        """
 
     @abstractmethod
     async def snapshot(self, name: str) -> sandbox_pb2.Image:
@@ -216,23 +225,23 @@ class RunningSandbox(ABC):
 
     @abstractmethod
     async def end(self) -> None:
-        """Ends it and returns when everything is removed. May be called twice."""
+        """Ends the sandbox, and returns when everything is removed. May be called twice."""
 
 
 class SandboxBackend(ABC):
     """One way to run sandboxes. Opened once, called concurrently, closed once.
 
-    Found by name: an entry point of the group `gymmesh.sandboxes` names the class.
+    The service finds the class by its name: an entry point of the group `gymmesh.sandboxes`.
 
     Args:
-        options: `options` of the configuration. Raises ValueError with one sentence,
-            `KEY: problem`, for an invalid one.
+        options: `options` of the configuration. An invalid option raises ValueError with one
+            sentence, `KEY: problem`.
 
     Attributes:
         name: reported as `GetServiceResponse.backend`.
-        version: of the software behind it, set by `open`; empty: not known.
-        default_image: used for requests without an image; empty: requests must name one.
-        capabilities: what it can do; set by `open`.
+        version: the version of the software behind the backend, set by `open`; empty: unknown.
+        default_image: the image for requests without one; empty: requests must name one.
+        capabilities: what the backend's sandboxes can do; set by `open`.
         start_cost_bytes: the approximate memory of an idle sandbox.
     """
 
@@ -251,15 +260,19 @@ class SandboxBackend(ABC):
 
     @abstractmethod
     async def end_leftovers(self, instance_id: str) -> int:
-        """Removes sandboxes and snapshots left by this instance before a restart; their number."""
+        """Removes sandboxes and snapshots that this instance left before a restart; returns
+        their number.
+        """
 
     @abstractmethod
     async def images(self) -> Sequence[sandbox_pb2.Image]:
-        """The images that need no fetch or build, snapshots included."""
+        """The images that need no fetch or build, including snapshots."""
 
     @abstractmethod
     async def create(self, spec: SandboxSpec) -> RunningSandbox:
-        """Starts a sandbox. The service limits the time to start, and cancels the call then."""
+        """Starts a sandbox. The service limits the start time, and cancels the call when it
+        expires.
+        """
 
     async def delete_snapshot(self, name: str) -> None:
         """Removes a snapshot if it exists. For backends with snapshots."""
@@ -267,4 +280,4 @@ class SandboxBackend(ABC):
 
     @abstractmethod
     async def close(self) -> None:
-        """Ends everything. Bounded; may be called twice, or before `open`."""
+        """Ends everything in bounded time. May be called twice, or before `open`."""

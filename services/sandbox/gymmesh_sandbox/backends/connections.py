@@ -1,4 +1,4 @@
-"""Connections that a sandbox makes to this process, and how they are carried further."""
+"""Connections that a sandbox makes to this process, and how their bytes are forwarded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class ConnectionServer:
     """Serves the connections of a listening socket until it is closed.
 
     Args:
-        serve: serves one connection, which is closed behind it. OSError, TimeoutError and
+        serve: serves one connection, which is closed afterwards. OSError, TimeoutError and
             ValueError end the connection.
     """
 
@@ -30,18 +30,18 @@ class ConnectionServer:
 
     @property
     def connections(self) -> int:
-        """How many there are now."""
+        """How many connections are open now."""
         return len(self._connections)
 
     async def open(self, listening: socket.socket) -> None:
-        """Starts to serve; what was served before is closed."""
+        """Starts to serve; an earlier socket is closed."""
         await self.close()
         local = listening.family == socket.AF_UNIX
         start = asyncio.start_unix_server if local else asyncio.start_server
         self._server = await start(self._connected, sock=listening)
 
     async def close(self) -> None:
-        """Ends all connections; harmless when called twice."""
+        """Ends all connections; may be called twice."""
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -70,14 +70,16 @@ async def carry(
     sent: Callable[[bytes], None] | None = None,
     far_ended: Callable[[], None] | None = None,
 ) -> None:
-    """Carries bytes both ways until both sides have ended, one is gone, or nothing comes.
+    """Forwards bytes in both directions until both sides have ended, one is gone, or nothing
+    arrives.
 
     Args:
-        near, far: the two connections. Both stay open when both sides have ended. Otherwise both
-            are aborted: a close would wait for ever to send what the other side no longer reads.
-        idle_s: the longest time in which neither side sends; then TimeoutError. None: no limit.
+        near, far: the two connections. If both sides have ended, both connections stay open.
+            Otherwise both are aborted, because a close would wait forever to send what the other
+            side no longer reads.
+        idle_s: the maximum time in which neither side sends; then TimeoutError. None: no limit.
         sent: called with each piece that the near side sends.
-        far_ended: called once the far side sends nothing more.
+        far_ended: called when the far side sends nothing more.
     """
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(idle_s) as idle:
@@ -114,7 +116,7 @@ def _abort(*sides: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> None:
 async def _copy(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, moved: Callable[[bytes], None]
 ) -> None:
-    """Carries one direction to its end, and ends it on the other side."""
+    """Forwards one direction until it ends, and then ends it on the other side."""
     while piece := await reader.read(_PIECE_BYTES):
         moved(piece)
         write_to(writer, piece)

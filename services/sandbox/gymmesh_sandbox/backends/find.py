@@ -20,10 +20,11 @@ _BUILT_IN: Final = {
 
 
 def find_backend(use: str) -> type[SandboxBackend]:
-    """The class that `use` names: by entry point of the group `gymmesh.sandboxes`, or by
+    """The class that `use` names: an entry point of the group `gymmesh.sandboxes`, or
     `package.module:Class`.
 
-    Raises ValueError where there is none, or it is not a SandboxBackend, or lacks a library.
+    Raises ValueError if there is no such class, if it is not a SandboxBackend, or if a library is
+    missing.
     """
     found = _load(use) if ":" in use else _load_named(use)
     if not (isinstance(found, type) and issubclass(found, SandboxBackend)):

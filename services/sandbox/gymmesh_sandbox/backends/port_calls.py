@@ -24,7 +24,7 @@ _CLOSE_S: Final = 1.0
 async def call_over(
     connector: aiohttp.BaseConnector, request: sandbox_pb2.CallPortRequest, max_bytes: int
 ) -> sandbox_pb2.CallPortResponse:
-    """Makes the request and closes the connector. The service keeps the time.
+    """Makes the request and closes the connector. The service enforces the time limit.
 
     Raises SANDBOX_PORT_UNREACHABLE, FIELD_INVALID and MESSAGE_TOO_LARGE.
     """
@@ -63,10 +63,10 @@ async def call_through(
     request: sandbox_pb2.CallPortRequest,
     max_bytes: int,
 ) -> sandbox_pb2.CallPortResponse:
-    """`call_over`, for a backend that carries the bytes of a connection itself.
+    """`call_over`, for a backend that itself forwards the bytes of a connection.
 
     Args:
-        carry: carries one connection until one side ends it, and closes the writer.
+        carry: forwards one connection until one side ends it, and closes the writer.
     """
     with tempfile.TemporaryDirectory(prefix="gymmesh-port-") as folder:
         path = os.path.join(folder, "s")

@@ -1,4 +1,4 @@
-"""A socket whose connections are connections to a service of the mesh."""
+"""A socket whose connections are forwarded to a service of the mesh."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ _LOGGER = logging.getLogger("gymmesh.sandbox")
 class Relay:
     """Serves a listening socket.
 
-    One connection too many closes the oldest on which nothing can be awaited: it has sent no whole
-    head of a request, or the service has ended it. So a program that opens many can still make its
-    next call. Where there is no such connection, the new one is closed.
+    If there is one connection too many, the relay closes the oldest connection that awaits nothing:
+    one that has sent no complete head of a request, or that the service has ended. So a program
+    that opens many connections can still make its next call. If there is no such connection, the
+    new one is closed.
 
     Args:
-        target: where a new connection goes, HOST:PORT. Raises MeshError where it is not known.
-        most_connections: at a time.
+        target: the target of a new connection, HOST:PORT. Raises MeshError if it is unknown.
+        most_connections: the maximum number of concurrent connections.
     """
 
     def __init__(
@@ -41,11 +42,11 @@ class Relay:
         self._awaits: dict[asyncio.Task[None], bool] = {}
 
     async def open(self, listening: socket.socket) -> None:
-        """Starts to serve; what was served before is closed."""
+        """Starts to serve; an earlier socket is closed."""
         await self._server.open(listening)
 
     async def close(self) -> None:
-        """Ends all connections; harmless when called twice."""
+        """Ends all connections; may be called twice."""
         await self._server.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -64,7 +65,9 @@ class Relay:
             self._awaits.pop(task, None)
 
     def _make_room(self) -> bool:
-        """Whether there is room for one more connection; another may be closed for it."""
+        """Whether there is room for one more connection; another connection may be closed for
+        it.
+        """
         if len(self._awaits) < self._most:
             return True
         useless = next((task for task, awaits in self._awaits.items() if not awaits), None)

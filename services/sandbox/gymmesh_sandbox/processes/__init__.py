@@ -1,4 +1,4 @@
-"""Processes of one sandbox: what they write is kept within bounds, and how they ended."""
+"""The processes of one sandbox: their output, within limits, and how they ended."""
 
 from gymmesh_sandbox.processes.process import ProcessLimits, SandboxProcess
 from gymmesh_sandbox.processes.table import ProcessTable

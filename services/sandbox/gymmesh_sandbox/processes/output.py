@@ -1,4 +1,4 @@
-"""What a process wrote to one stream: its beginning is kept, what is beyond is counted. Pure."""
+"""What a process wrote to one stream: its beginning is kept, the rest is counted. Pure."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class KeptOutput:
     """One stream of one process.
 
     Args:
-        limit: the most bytes that are kept.
-        reserve: asks for room for bytes that are to be kept; returns for how many there is.
+        limit: the maximum bytes that are kept.
+        reserve: requests room for a number of bytes; returns for how many there is room.
     """
 
     def __init__(self, limit: int, reserve: Callable[[int], int]) -> None:
@@ -31,11 +31,11 @@ class KeptOutput:
 
     @property
     def dropped(self) -> int:
-        """Bytes that were dropped, all behind those that are kept."""
+        """How many bytes were dropped, all after the kept ones."""
         return self.written - len(self._kept)
 
     def add(self, piece: bytes) -> int:
-        """Takes what was written; returns how many bytes of it were dropped."""
+        """Adds output; returns how many bytes of it were dropped."""
         room = 0 if self.dropped else min(len(piece), self._limit - len(self._kept))
         room = self._reserve(room) if room else 0
         self.written += len(piece)
@@ -44,6 +44,6 @@ class KeptOutput:
         return len(piece) - room
 
     def pieces(self, offset: int) -> Iterator[bytes]:
-        """What is kept from an offset on, in pieces that can be sent."""
+        """The kept output from an offset on, in pieces that can be sent."""
         for start in range(offset, len(self._kept), PIECE_BYTES):
             yield bytes(memoryview(self._kept)[start : start + PIECE_BYTES])

@@ -1,4 +1,4 @@
-"""One process in a sandbox, from its start until its end is forgotten."""
+"""One process in a sandbox, from its start until its result is forgotten."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class ProcessLimits:
     """What the service keeps of a process.
 
     Attributes:
-        stdout_bytes, stderr_bytes: the most that is kept of each stream.
-        timeout_s: the time after which it is killed; 0: none.
-        end_at_output_limit: whether it is killed once it wrote more than is kept.
+        stdout_bytes, stderr_bytes: the maximum that is kept of each stream.
+        timeout_s: the time after which the process is killed; 0: no limit.
+        end_at_output_limit: whether the process is killed when it wrote more than is kept.
     """
 
     stdout_bytes: int
@@ -48,12 +48,12 @@ class SandboxProcess:
 
     Args:
         process_id: unique in its sandbox.
-        running: the backend's; this object alone reads its output.
-        limits: what is kept of it.
-        reserve: asks for room for output that is to be kept, see KeptOutput.
-        timers: of the service.
-        on_end: called once it has ended, or is given up.
-        on_stuck: called when it does not end though it was killed.
+        running: the backend's process; only this object reads its output.
+        limits: what is kept of the process.
+        reserve: requests room for output, see KeptOutput.
+        timers: the service's timers.
+        on_end: called when the process has ended, or when it is given up.
+        on_stuck: called if the process does not end after it was killed.
         takes_stdin: whether WriteStdin may write to it.
     """
 
@@ -97,16 +97,16 @@ class SandboxProcess:
 
     @property
     def ended(self) -> bool:
-        """Whether it ended, or its sandbox did."""
+        """Whether the process or its sandbox has ended."""
         return self.exit is not None or self._error is not None
 
     @property
     def kept(self) -> int:
-        """Bytes of output that are kept."""
+        """How many bytes of output are kept."""
         return self._stdout.kept + self._stderr.kept
 
     def limit_time(self, seconds: float) -> None:
-        """Kills it in so many seconds from now."""
+        """Kills the process after this many seconds."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._timers.after(
@@ -116,9 +116,9 @@ class SandboxProcess:
     async def events(
         self, stdout_offset: int = 0, stderr_offset: int = 0
     ) -> AsyncGenerator[process_pb2.ProcessEvent, None]:
-        """What is heard of it, from these offsets on, up to its end.
+        """The events of the process, from these offsets on, until its end.
 
-        Raises SANDBOX_LOST when its sandbox ends first.
+        Raises SANDBOX_LOST if its sandbox ends first.
         """
         yield _event(started=process_pb2.ProcessStarted(process_id=self.id))
         while True:
@@ -139,9 +139,9 @@ class SandboxProcess:
         yield _event(exit=self.exit)
 
     async def write_stdin(self, offset: int, content: bytes, *, close: bool) -> int:
-        """Writes to its standard input; returns how many bytes it has been given so far.
+        """Writes to the process's standard input; returns how many bytes were written so far.
 
-        The write runs on when the caller goes away. Raises FIELD_INVALID.
+        The write continues if the caller disconnects. Raises FIELD_INVALID.
         """
         if not self.takes_stdin:
             raise field_invalid(
@@ -153,24 +153,26 @@ class SandboxProcess:
         return self._stdin_written
 
     def give_stdin(self, content: bytes) -> None:
-        """Writes all of its standard input, without waiting for the process to read it."""
+        """Writes all of the process's standard input, without waiting for the process to read
+        it.
+        """
         self._in_background(self._give(content))
 
     async def signal(self, number: int, *, descendants: bool) -> None:
-        """Sends a signal; nothing happens when it has ended."""
+        """Sends a signal; does nothing if the process has ended."""
         if not self.ended:
             await self._running.signal(number, descendants=descendants)
 
     async def threads(self) -> Sequence[process_pb2.ThreadUsage]:
-        """Its threads now; none once it has ended."""
+        """The process's threads now; none after it has ended."""
         return () if self.ended else await asyncio.to_thread(self._running.threads)
 
     def lose(self, error: MeshError) -> None:
-        """Its sandbox ends now, for this reason, which the backend does not know."""
+        """The sandbox ends now, for this reason, which the backend does not know."""
         self._lost = error
 
     async def give_up(self, error: MeshError) -> None:
-        """Its sandbox ended: nothing more is heard of it, and listeners get the error."""
+        """The sandbox ended: no further events arrive, and listeners get the error."""
         if not self.ended:
             self._error = error
             self._finish()
@@ -196,7 +198,9 @@ class SandboxProcess:
         self._finish()
 
     async def _pump(self) -> None:
-        """Reads what it writes, also what is dropped: it must not wait for a reader."""
+        """Reads the process's output, including the part that is dropped, so that the process
+        never waits for a reader.
+        """
         try:
             async for stream, piece in self._running.output():
                 output = self._stdout if stream is Stream.STDOUT else self._stderr

@@ -1,4 +1,4 @@
-"""The processes of one sandbox, by id, with bounds on what is kept of them all."""
+"""The processes of one sandbox, by id, with limits on what is kept of all of them."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class ProcessTable:
     """The processes of one sandbox.
 
     Args:
-        most_running: how many may run at a time.
-        kept_bytes: the most bytes of output that are kept of all of them.
-        repeat_s: how long one is kept after its end.
-        timers: of the service.
-        on_stuck: called when a process does not end though it was killed.
+        most_running: the maximum number of running processes.
+        kept_bytes: the maximum bytes of output that are kept of all processes.
+        repeat_s: how long a process is kept after its end.
+        timers: the service's timers.
+        on_stuck: called if a process does not end after it was killed.
     """
 
     def __init__(
@@ -51,9 +51,9 @@ class ProcessTable:
         self.running = 0
 
     def reserve(self) -> None:
-        """Takes the place of a process that is to start. Raises SANDBOX_LIMIT.
+        """Reserves a place for a process that will be started. Raises SANDBOX_LIMIT.
 
-        It is taken over by `add`, or given back by `give_back`.
+        `add` uses the place, or `give_back` frees it.
         """
         if self.running >= self._most_running:
             raise sandbox_limit(
@@ -64,7 +64,7 @@ class ProcessTable:
         self.running += 1
 
     def give_back(self) -> None:
-        """Gives back a place that was reserved."""
+        """Frees a reserved place."""
         self.running -= 1
 
     def add(
@@ -75,7 +75,7 @@ class ProcessTable:
         takes_stdin: bool,
         on_forgotten: Callable[[], None],
     ) -> SandboxProcess:
-        """Takes over a process that has just been started, in a place that was reserved."""
+        """Adds a process that was just started, in a reserved place."""
         process = SandboxProcess(
             f"p-{secrets.token_hex(_ID_BYTES)}",
             running,
@@ -99,12 +99,12 @@ class ProcessTable:
         return process
 
     def lose(self, error: MeshError) -> None:
-        """The sandbox ends now: listeners to what it takes along get this error."""
+        """The sandbox ends now: listeners to its running processes get this error."""
         for process in self._by_id.values():
             process.lose(error)
 
     async def give_up(self, error: MeshError) -> None:
-        """The sandbox ended: listeners to what ran get the error."""
+        """The sandbox ended: listeners to processes that ran get the error."""
         await asyncio.gather(*(process.give_up(error) for process in list(self._by_id.values())))
 
     def _on_end(self, process: SandboxProcess) -> None:

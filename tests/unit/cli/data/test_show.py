@@ -60,7 +60,7 @@ async def test_what_became_of_attempts(ask: Ask) -> None:
     assert code == 0
     tails = [line.split("+00:00 ")[1] for line in said.splitlines()]
     assert tails == [
-        "failed at TOOL (tried again)",
+        "failed at TOOL (retried)",
         "failed at TOOL (superseded: a retry was asked for)",
         "completed",
     ]

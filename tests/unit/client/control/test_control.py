@@ -78,7 +78,7 @@ class TinyRun:
         self.told.append(f"{claim.name} of {claim.consumers}")
         yield run_pb2.StreamGroupsResponse(cursor=1)
 
-    def acknowledge(self, consumer: str, incarnation: str, cursor: int) -> None:
+    async def acknowledge(self, consumer: str, incarnation: str, cursor: int) -> None:
         self.told.append(f"{consumer or 'the reader'} has {cursor}")
 
 

@@ -152,7 +152,7 @@ def test_a_full_disk_leaves_the_run_as_it_was(tmp_path: Path) -> None:
 def test_modes_are_kept_and_a_run_at_work_is_refused(tmp_path: Path) -> None:
     journal = retried(tmp_path, {})
     journal.files.rows.chmod(0o640)
-    with pytest.raises(UserError, match="another collector writes to it"):
+    with pytest.raises(UserError, match="another collector is writing to this file"):
         compact_run(journal.files.rows)
     journal.close()
     assert compact_run(journal.files.rows) == len(AGAIN)

@@ -397,7 +397,7 @@ BAD: Final[Sequence[tuple[str, Json, str]]] = [
     ("mmlu", _mmlu("Which?", ["a"], 0), "choices: has 1 choices"),
     ("mmlu", _mmlu("Which?", ["a", " "], 0), "choices: has a choice without a text"),
     ("mmlu", _mmlu("Which?", ["a", "b"], "A"), "answer: must be a whole number"),
-    ("mmlu-pro", _mmlu_pro(1, "Which?", ["a", "b"], 1) | {"answer": "A"}, "is 1, which is B, but"),
+    ("mmlu-pro", _mmlu_pro(1, "Which?", ["a", "b"], 1) | {"answer": "A"}, "index of choice B, but"),
     ("gpqa", _gpqa("Which?", "1", "1", "2", "3"), "two equal choices"),
     ("gpqa", _gpqa("Which?", "1", "", "2", "3"), "Incorrect Answer 1: is empty"),
     ("humaneval", _humaneval(1, "f", "()", "pass", []) | {"test": "x = 1"}, "test: does not"),

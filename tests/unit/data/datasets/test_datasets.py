@@ -150,7 +150,9 @@ def test_a_data_set_that_nothing_judges_is_refused_by_name(tmp_path: Path, name:
     recipe = recipe_named(name)
     with pytest.raises(UserError) as raised:
         imported(tmp_path, written(tmp_path, REFUSED[name]))
-    assert f"rows.jsonl is {recipe.title}, which can't be imported: " in str(raised.value)
+    assert f"rows.jsonl is the data set {recipe.title}, which can't be imported. " in str(
+        raised.value
+    )
     assert recipe.refused in str(raised.value)
     assert [one.name for one in tmp_path.iterdir()] == ["rows.jsonl"]
 

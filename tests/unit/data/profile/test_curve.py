@@ -93,7 +93,7 @@ def test_a_profile_has_bounds_only_when_rewards_are_missing(tmp_path: Path) -> N
     assert "bounds        [-0.500, 1.000] whatever the reward of 3 rollouts" in said.output
     wrong = CliRunner().invoke(cli, ["profile", str(partly), "--reward-range", "1", "0"])
     assert wrong.exit_code == 2
-    assert "the lower one first" in wrong.output
+    assert "the lower number first" in wrong.output
 
 
 def test_rewards_outside_the_range_extend_it(tmp_path: Path) -> None:

@@ -124,4 +124,4 @@ async def test_one_that_cannot_be_started() -> None:
     one.link.measures(1, {"a": 1.0})
     await one.end()
     assert one.link.lost == 1
-    assert "can't start its process" in one.warnings[0]
+    assert "can't start the tracker's process" in one.warnings[0]

@@ -118,13 +118,13 @@ def test_the_image_is_the_services_for_the_task_or_one_that_is_built(tmp_path: P
                      **{"steps/a/instruction.md": "", "steps/A/instruction.md": ""}),
          "task.toml steps: has 'A' twice"),
         (harbor_task(f'multi_step_reward_strategy = "best"\n{NEW}'),
-         "task.toml multi_step_reward_strategy: is 'best': mean or final"),
+         "task.toml multi_step_reward_strategy: is 'best'; use mean or final"),
         (harbor_task(f'artifacts = ["a"]\n{NEW}'), "task.toml artifacts: has 'a'"),
         (harbor_task(f'artifacts = ["/a/../b"]\n{NEW}'), "task.toml artifacts: has '/a/../b'"),
         (harbor_task(f'artifacts = [{{source = "/a", service = "db"}}]\n{NEW}'),
-         "task.toml artifacts: is of the service 'db'"),
+         "task.toml artifacts: names the service 'db'"),
         (harbor_task(f'{NEW}[[verifier.collect]]\ncommand = "a"\nservice = "db"\n'),
-         "task.toml verifier.collect: is of the service 'db'"),
+         "task.toml verifier.collect: names the service 'db'"),
         (harbor_task(f"{NEW}gpus = 1\n"), "task.toml environment.gpus: is not supported"),
         (harbor_task(f'{NEW}[[environment.mcp_servers]]\nname = "a"\nurl = "http://a"\n'),
          "task.toml environment.mcp_servers: has 'a' with the transport sse; only stdio is"),
@@ -137,9 +137,10 @@ def test_the_image_is_the_services_for_the_task_or_one_that_is_built(tmp_path: P
          "task.toml environment.healthcheck: object missing required field `command`"),
         (harbor_task(f'{NEW}os = "windows"\n'), "task.toml environment.os: is 'windows'"),
         (harbor_task(f'{NEW}[verifier]\nenvironment_mode = "apart"\n'),
-         "task.toml verifier.environment_mode: is 'apart': shared or separate"),
+         "task.toml verifier.environment_mode: is 'apart'; use shared or separate"),
         (harbor_task(f'{NEW}[verifier]\nenvironment_mode = "shared"\n[verifier.environment]\n'),
-         "task.toml verifier.environment: is given, while environment_mode is shared"),
+         "task.toml verifier.environment: is set, but environment_mode is shared; "
+         "remove one of the two"),
         (harbor_task(f'{NEW}[verifier.environment]\ngpus = 1\n'),
          "task.toml verifier.environment.gpus: is not supported"),
         (harbor_task(f'{NEW}[verifier]\nenvironment_mode = "separate"\n',
@@ -211,7 +212,7 @@ def test_nothing_leads_out_of_the_folder(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("mine")
     write_tasks(tmp_path / "tasks", {"t": harbor_task()})
     made = HarborEnvironment(tasks=str(tmp_path / "tasks"))
-    assert "leads out" in problem_of(made, "../tasks-beside")
+    assert "is outside of the folder" in problem_of(made, "../tasks-beside")
     (tmp_path / "tasks/t/instruction.md").unlink()
     (tmp_path / "tasks/t/instruction.md").symlink_to(tmp_path / "secret")
-    assert problem_of(made) == "t: instruction.md: leads out of the task's folder"
+    assert problem_of(made) == "t: instruction.md: leads to a path outside of the task's folder"

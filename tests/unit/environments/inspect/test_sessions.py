@@ -117,7 +117,9 @@ async def test_a_refused_sample_names_its_problem(mesh: Served, environment: Ins
         await mesh.create(task_of(environment, "refused"))
     assert caught.value.reason_name == "TASK_INVALID"
     unknown = rollout_pb2.Task(task_id="x", environment="e", payload_json=b'{"inspect": "x"}')
-    with pytest.raises(MeshError, match="names no sample of the Inspect task: 'x'"):
+    with pytest.raises(
+        MeshError, match="is 'x', which is not the id of a sample of the Inspect task"
+    ):
         await mesh.create(unknown)
 
 

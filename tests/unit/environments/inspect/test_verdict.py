@@ -43,10 +43,10 @@ def test_a_limit_is_evidence_and_the_explanation_is_the_scorers() -> None:
     ("given", "wanted", "problem"),
     [
         ((), None, "returned no score"),
-        (TWO, None, "choose by score: near.by.a, near.by.b"),
-        (TWO, "other", "there is no score other"),
+        (TWO, None, "set the option score to one of near.by.a, near.by.b"),
+        (TWO, "other", "the option score is other"),
         (TWO, "near.by.c", "can't convert"),
-        ((score("word", {}, value="maybe"),), None, "gave 'maybe'"),
+        ((score("word", {}, value="maybe"),), None, "returned 'maybe'"),
     ],
 )
 def test_what_is_no_number_is_no_verdict(given: Any, wanted: str | None, problem: str) -> None:

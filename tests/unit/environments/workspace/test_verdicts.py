@@ -169,14 +169,15 @@ async def test_a_workspace_that_is_too_large_earns_nothing(tmp_path: Path) -> No
             "head -c 3000000 /dev/urandom >large", checks=[{"run": "true"}]
         )
     assert verdict.reward == 0.0
-    assert verdict.explanation == "the workspace's archive is over 1 MiB"
+    assert verdict.explanation == "the workspace's archive is larger than 1 MiB"
 
 
 async def test_a_workspace_that_the_service_does_not_pack_earns_nothing(bench: Desk) -> None:
     verdict = await bench.rewarded("truncate -s 50G large", checks=[{"run": "true"}])
     assert verdict.reward == 0.0
     assert verdict.explanation == (
-        "the workspace's files are over 1073741824 bytes, max_archive_bytes of the sandbox service"
+        "the workspace's files are larger than 1073741824 bytes, the limit max_archive_bytes of "
+        "the sandbox service"
     )
 
 

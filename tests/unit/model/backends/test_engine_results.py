@@ -225,7 +225,7 @@ async def test_a_jinja_template_that_raises_says_its_own_line() -> None:
 
 @pytest.mark.parametrize(
     ("given", "said"),
-    [(None, "apply_chat_template returned None"), ([], "the chat template renders no token")],
+    [(None, "apply_chat_template returned None"), ([], "the chat template renders no tokens")],
 )
 async def test_a_template_without_tokens_is_refused(given: Any, said: str) -> None:
     error = await failing(ANSWERING, tokenizer=Altered(template=lambda *_, **__: given))

@@ -38,9 +38,9 @@ def test_a_trainer_with_room_for_one_refuses_to_lose_tokens() -> None:
     with pytest.raises(UserError) as said:
         lost.one(rollout_of(*REWRITTEN))
     assert str(said.value) == (
-        "rollout ro of task t: TRL can't represent 2 of its 3 sampled tokens (67%): it has 2 "
-        "samples, of which 1 can be passed on. Keep the history append-only, use a trainer that "
-        "accepts several samples, or accept the loss with lost='warn'"
+        "rollout ro of task t: TRL can't represent 2 of its 3 sampled tokens (67%): the "
+        "rollout has 2 samples, but the trainer accepts 1. Keep the history append-only, use a "
+        "trainer that accepts several samples, or accept the loss with lost='warn'"
     )
     assert lost.counts["tokens_sampled"] == 0
 
@@ -53,7 +53,7 @@ def refusal(lost: LostTokens, rollout: Rollout, room: int | None = None) -> str:
 
 def test_the_refusal_names_the_option_that_makes_room() -> None:
     assert refusal(LostTokens("refuse", "AReaL", "several=True"), rollout_of(*REWRITTEN), 1) == (
-        "it has 2 samples, of which 1 can be passed on. Keep the history append-only, set "
+        "the rollout has 2 samples, but the trainer accepts 1. Keep the history append-only, set "
         "several=True, or accept the loss with lost='warn'"
     )
 
@@ -61,7 +61,7 @@ def test_the_refusal_names_the_option_that_makes_room() -> None:
 def test_an_append_only_history_is_advised_to_nobody_whose_actors_spoke_once() -> None:
     both = rollout_of(([1], [2], ""), ([9], [3], "critic"))
     assert refusal(LostTokens("refuse", "TRL"), both, 1) == (
-        "it has 2 samples, of which 1 can be passed on. Use a trainer that accepts several "
+        "the rollout has 2 samples, but the trainer accepts 1. Use a trainer that accepts several "
         "samples, or accept the loss with lost='warn'"
     )
 
@@ -69,13 +69,13 @@ def test_an_append_only_history_is_advised_to_nobody_whose_actors_spoke_once() -
 def test_the_refusal_names_the_actor_with_a_reward_of_its_own() -> None:
     calls = (([1], [2], ""), ([9], [3], "critic"))
     own = (
-        "'critic' has a reward of its own, and only one reward can be passed on. Use a trainer "
+        "actor 'critic' has its own reward, but the trainer accepts one reward. Use a trainer "
         "that accepts a reward for each actor, or accept the loss with lost='warn'"
     )
     assert refusal(LostTokens("refuse", "AReaL"), rollout_of(*calls, critic=0.25)) == own
     both = refusal(LostTokens("refuse", "TRL"), rollout_of(*REWRITTEN, calls[1], critic=0.25), 1)
     assert both.startswith(
-        "it has 3 samples, of which 1 can be passed on and 'critic' has a reward of its own"
+        "the rollout has 3 samples, but the trainer accepts 1; actor 'critic' has its own reward"
     )
 
 
@@ -125,7 +125,7 @@ def test_a_trainer_that_takes_several_gets_all_the_root_agents_last_at_the_end()
 
 def test_tokens_beyond_the_longest_completion_are_lost_too() -> None:
     rollout = rollout_of(([1], [2, 3, 4], ""))
-    with pytest.raises(UserError, match=r"can't represent 1 of its 3 .*Raise the trainer's limit"):
+    with pytest.raises(UserError, match=r"can't represent 1 of its 3 .*Raise the trainer's comp"):
         LostTokens("refuse", "veRL").all_of_one_reward(rollout, 2)
 
 

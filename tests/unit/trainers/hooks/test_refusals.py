@@ -49,7 +49,7 @@ def test_the_refusal_says_how_many_there_are() -> None:
     message = rollout("started", IMAGE).message
     for where in ("call", "turn", "tool"):
         message.MergeFrom(rollout(where, IMAGE).message)
-    with pytest.raises(UserError, match="has 4 images or files, which the hook for veRL"):
+    with pytest.raises(UserError, match="has 4 images or files, but the hook for veRL"):
         refuse_images(Rollout(message, Task(pb.Task(task_id="t"))), "veRL")
 
 
@@ -72,7 +72,8 @@ def test_sampling_parameters_that_the_trainer_replaces_are_refused_by_name() -> 
     with pytest.raises(UserError) as said:
         refuse_sampling({"params": {"top_p": 0.5, "temperature": 0.2}}, "AReaL", "gconfig")
     assert str(said.value) == (
-        "settings: params: temperature, top_p: AReaL samples with its gconfig; set them there"
+        "settings: params: temperature, top_p: AReaL samples with the values of "
+        "its gconfig; set them in gconfig"
     )
 
 

@@ -124,6 +124,8 @@ async def test_an_answer_without_tokens_is_refused() -> None:
 
     server = NemoServer(alter=bare)
     async with server, serving(server) as service:
-        with pytest.raises(MeshError, match="Is it an endpoint of NeMo RL") as caught:
+        with pytest.raises(
+            MeshError, match="Check that the URL is an endpoint of NeMo RL"
+        ) as caught:
             await Dialogue(service, **SAMPLING).ask(user("a"))
     assert caught.value.reason == errors_pb2.ERROR_REASON_MODEL_ANSWER_INVALID

@@ -169,4 +169,6 @@ async def test_a_rollout_with_an_image_is_refused() -> None:
     server = NemoServer(script=[says("2")])
     agent, [(status, answer)] = await ran(server, row(input=[said]))
     assert (status, agent.counts["failed"]) == (422, 1)
-    assert "has an image or a file, which the hook for NeMo RL can't pass on" in answer["error"]
+    assert (
+        "has an image or a file, but the hook for NeMo RL passes only token ids" in answer["error"]
+    )

@@ -7,11 +7,11 @@ from array import array
 from gymmesh.model.v1 import tokens_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client import completed_row, fold
+from gymmesh_client.rollout import completed_of_row
 from gymmesh_resource import Task
 from gymmesh_responses import dumps
 from gymmesh_rows import read_row
 from gymmesh_trainers import Rollout
-from gymmesh_trainers.trainer_collector.stored import completed_of_row
 from tests.support.rollouts import answer, completed, make_events, make_task, verdict
 
 

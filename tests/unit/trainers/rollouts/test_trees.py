@@ -15,13 +15,13 @@ import pytest
 from gymmesh.model.v1 import tokens_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client import completed_row, fold
+from gymmesh_client.rollout import completed_of_row
 from gymmesh_data import StoredRollout, actors_of, stored_rollout
 from gymmesh_data.samples import NoTokens
 from gymmesh_data.samples import samples_of as stored_samples_of
 from gymmesh_responses import dumps, loads, new_message
 from gymmesh_rows import read_row
 from gymmesh_trainers import samples_of
-from gymmesh_trainers.trainer_collector.stored import completed_of_row
 from tests.support.rollouts import answer, completed, make_events, make_task, verdict
 
 Sample = tuple[list[int], list[int], list[float], str]

@@ -12,6 +12,7 @@ import pytest
 from gymmesh_agent.config import AgentConfig
 from gymmesh_client import UserError
 from gymmesh_client.dispatch.causes import Cause
+from gymmesh_client.rollout import completed_of_row, failed_of_row
 from gymmesh_mesh import Defaults, MeshConfig
 from gymmesh_resource import Task
 from gymmesh_resource.config import EnvironmentConfig
@@ -32,7 +33,6 @@ from gymmesh_trainers import (
     collect_sync,
     run_one,
 )
-from gymmesh_trainers.trainer_collector.stored import completed_of_row, failed_of_row
 from tests.unit.data.rows import row as rollout_row
 from tests.unit.data.rows import text
 from tests.unit.trainers.char_model import EOS, CharTokenizer, ScriptEngine
@@ -225,7 +225,7 @@ async def test_tasks_come_from_an_asynchronous_iterator_and_may_come_again() -> 
 @pytest.mark.parametrize(
     ("tasks", "problem"),
     [
-        ([{"answer": "1"}], r"tasks\[0\]: prompt: is missing; add it, or responses_create_params"),
+        ([{"answer": "1"}], r"tasks\[0\]: prompt: is missing. Add it, or responses_create_params"),
         ([rows(1)[0], 7], r"tasks\[1\]: must be a row"),
     ],
 )
@@ -301,7 +301,7 @@ async def test_a_task_of_the_same_id_is_not_gone_on_with_as_another_one(tmp_path
     assert [one.rewards async for one in collect(Sums, [task], **settings)] == [[1.0, 1.0]]
     for change in ({"prompt": "What is 5 + 5?"}, {"answer": "10"}, {"reward": 1}, {"n": 1.0}):
         key = "input" if "prompt" in change else next(iter(change))
-        with pytest.raises(UserError, match=f"task t0: the files .* with another '{key}'"):
+        with pytest.raises(UserError, match=f"task t0: the files .* but another '{key}'"):
             await anext(aiter(collect(Sums, [task | change], **settings)))
 
 

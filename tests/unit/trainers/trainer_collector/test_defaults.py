@@ -21,6 +21,5 @@ def test_defaults_are_those_of_the_command() -> None:
     # On purpose: a group is what a trainer compares rewards within.
     assert differing == {"repeats"}
     page = (ROOT / "docs" / "how-to" / "training.md").read_text()
-    assert (
-        f"`repeats` is {Settings().repeats}, where `gym-cli collect` has {shown['repeats']}" in page
-    )
+    stated = f"{Settings().repeats} (the default of `gym-cli collect` is {shown['repeats']})"
+    assert f"`repeats` is {stated}" in page

@@ -61,7 +61,7 @@ async def test_other_servers_can_be_named(weights: Path) -> None:
     async with WeightsServer() as server:
         engine = CountingEngine(lambda prompt, number: "1")
         async with TrainerCollector(Sums, model=engine.model) as collector:
-            with pytest.raises(UserError, match="endpoints: there is none"):
+            with pytest.raises(UserError, match="endpoints: is empty"):
                 await collector.push_weights(weights, 1)
             await collector.push_weights(weights, 1, endpoints=[WeightsEndpoint(server.url)])
     assert server.version == "1"

@@ -228,7 +228,10 @@ async def test_a_state_that_cannot_be_meant_is_refused() -> None:
         for wrong, said in (
             ({}, "state: version None is not supported; this version of gymmesh reads 1"),
             (state | {"step": "x"}, "state: Expected `int`, got `str` - at `\\$.step`"),
-            (state | {"tasks": {}}, "was created with tasks=, but this one without"),
+            (
+                state | {"tasks": {}},
+                "is of a collector with tasks=, but this collector has no tasks=",
+            ),
         ):
             with pytest.raises(UserError, match=said):
                 collector.load_state_dict(wrong)

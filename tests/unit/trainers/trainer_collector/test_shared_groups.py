@@ -71,7 +71,7 @@ async def test_a_step_that_is_larger_than_a_rank_may_hold_is_refused(tmp_path: P
             with pytest.raises(MeshError, match=r"take .* 9 groups.*at most 8.*--stream-groups"):
                 await groups.take(9)
             await groups.take(8)
-            with pytest.raises(MeshError, match="this one has 8") as error:
+            with pytest.raises(MeshError, match="this rank holds 8") as error:
                 await groups.take(1)
             assert error.value.reason_name == "FIELD_INVALID"
             await groups.ack()

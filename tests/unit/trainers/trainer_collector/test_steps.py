@@ -203,7 +203,7 @@ async def test_a_plain_loop_that_is_left_says_what_happens(
             engine.gate.set()
             assert len([group async for group in collector.step(rows(1))]) == 3
     [message] = caplog.messages
-    assert message.startswith("step 1 was left early with 2 unfinished groups, which come in the")
+    assert message.startswith("step 1 was left early with 2 unfinished groups; the next step")
 
 
 async def test_a_second_step_waits_for_no_open_one() -> None:
@@ -264,7 +264,7 @@ async def test_a_bound_on_what_is_spent_ends_a_step_that_nothing_fills(
             assert step.ended == "at_most"
             assert engine.calls == 12
             assert step.counts["left"] == 0
-    assert caplog.messages == ["step 1 has 0 of 4 groups: 6 were spent; rejected: spread 6"]
+    assert caplog.messages == ["step 1 has 0 of 4 groups: at_most=6 is reached; rejected: spread 6"]
 
 
 async def test_failures_are_no_reward_to_a_rule() -> None:

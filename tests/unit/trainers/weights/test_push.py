@@ -115,6 +115,61 @@ def adapter(tmp_path: Path) -> Path:
     return folder
 
 
+# -- servers that the model services call -----------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["", "policy"])
+async def test_a_forgotten_server_is_named_before_anything_is_touched(
+    weights: Path, adapter: Path, name: str
+) -> None:
+    async with fleet() as mesh:
+        called = mesh.servers.pop(0)
+        with pytest.raises(PushFailed) as failed:
+            await mesh.push(adapter if name else weights, 4, adapter=name)
+        assert failed.value.step == "check"
+        assert f"lack {called.url}, which model 'policy' calls" in str(failed.value)
+        assert all(name in str(failed.value) for name in ("m0", "m1"))
+        assert [one.state for one in failed.value.push.endpoints] == ["unchanged"]
+        assert await mesh.announced() == [None, None]
+        assert mesh.is_held() == [False, False]
+        # The same server by another URL, such as a load balancer's.
+        done = await mesh.push(adapter if name else weights, 4, adapter=name, aliases=[called.url])
+        assert done.announced == {"m0": None, "m1": None}
+
+
+@pytest.mark.parametrize(
+    ("listed", "lacks"),
+    [
+        ([], []),
+        (["http://gpu-0:8000", "http://127.0.0.1:8001/v1"], []),
+        (["http://someone:secret@GPU-0:8000/v1/", "http://localhost:8001"], []),
+        (["http://gpu-0:8000"], ["http://127.0.0.1:8001"]),
+        (
+            ["http://gpu-0", "https://127.0.0.1:8001"],
+            ["http://gpu-0:8000", "http://127.0.0.1:8001"],
+        ),
+        (["gpu-0:8000", ""], ["http://gpu-0:8000", "http://127.0.0.1:8001"]),
+    ],
+)
+async def test_a_model_service_compares_the_servers_that_it_calls(
+    listed: list[str], lacks: list[str]
+) -> None:
+    urls = ["http://someone:secret@gpu-0:8000/v1", "http://localhost:8001/v1"]
+    service = ModelService(ModelConfig(backend="chat", urls=urls, model="base"), "policy", "p-0")
+    await service.open(PeerDirectory())
+    request = model_pb2.SetWeightsVersionRequest(version=4, endpoints=listed)
+    try:
+        if lacks:
+            with pytest.raises(MeshError, match=f"lack {', '.join(lacks)}, which") as refused:
+                await service.SetWeightsVersion(request, CallContext("SetWeightsVersion"))
+            assert "secret" not in refused.value.message
+        else:
+            await service.SetWeightsVersion(request, CallContext("SetWeightsVersion"))
+        assert service._weights.version == (None if lacks else 4)
+    finally:
+        await service.close()
+
+
 # -- full weights -----------------------------------------------------------------------------
 
 
@@ -161,7 +216,7 @@ async def test_the_folders_path_at_the_endpoints_may_be_another(weights: Path) -
 async def test_an_endpoint_that_cannot_pause_leaves_all_as_it_was(weights: Path) -> None:
     async with fleet() as mesh:
         mesh.servers[1].fails["/pause"] = (500, "no")
-        with pytest.raises(PushFailed, match=r"version 1 not in force \(pause\)") as caught:
+        with pytest.raises(PushFailed, match=r"version 1 failed at step pause") as caught:
             await mesh.push(weights, 1)
         assert [one.state for one in caught.value.push.endpoints] == ["unchanged"] * 2
         assert caught.value.push.endpoints[1].cause == "/pause: HTTP 500: no"
@@ -193,7 +248,9 @@ async def test_a_part_of_the_endpoints_is_not_announced_and_stays_paused(
     async with fleet() as mesh:
         await mesh.push(weights, 1)
         mesh.servers[1].fails[path] = (500, "out of memory")
-        with pytest.raises(PushFailed, match=r"\(load\).*out of memory.*the others: ") as caught:
+        with pytest.raises(
+            PushFailed, match=r"step load: .*out of memory.*other servers: "
+        ) as caught:
             await mesh.push(weights, 2)
         push = caught.value.push
         assert [one.state for one in push.endpoints] == ["loaded", "unknown"]
@@ -214,7 +271,7 @@ async def test_a_model_service_that_is_not_told_leaves_endpoints_paused(weights:
 
         gone = MeshError(errors_pb2.ERROR_REASON_PEER_UNAVAILABLE, "gone")
         mesh.peers[1].refuses["announce"] = gone
-        with pytest.raises(PushFailed, match=r"\(announce\).*m1: PEER_UNAVAILABLE") as caught:
+        with pytest.raises(PushFailed, match=r"step announce: .*m1: PEER_UNAVAILABLE") as caught:
             await mesh.push(weights, 1)
         assert caught.value.push.announced == {"m0": None}
         assert all(one.is_paused for one in mesh.servers)
@@ -226,7 +283,7 @@ async def test_a_model_service_that_is_not_told_leaves_endpoints_paused(weights:
 async def test_an_endpoint_that_does_not_go_on_is_told(weights: Path) -> None:
     async with fleet() as mesh:
         mesh.servers[0].fails["/resume"] = (500, "stuck")
-        with pytest.raises(PushFailed, match=r"\(resume\)") as caught:
+        with pytest.raises(PushFailed, match=r"step resume: ") as caught:
             await mesh.push(weights, 1)
         assert [one.is_paused for one in caught.value.push.endpoints] == [True, False]
         assert caught.value.push.announced == {"m0": None, "m1": None}
@@ -235,7 +292,7 @@ async def test_an_endpoint_that_does_not_go_on_is_told(weights: Path) -> None:
 async def test_each_wait_is_bounded(weights: Path) -> None:
     async with fleet() as mesh:
         mesh.servers[1].hangs.add("/pause")
-        with pytest.raises(PushFailed, match="the time for the push was up"):
+        with pytest.raises(PushFailed, match="the push timed out"):
             await mesh.push(weights, 1, timeout_s=0.5)
         assert not mesh.servers[0].is_paused
 
@@ -274,7 +331,7 @@ async def test_a_version_that_is_over_touches_nothing(weights: Path, adapter: Pa
         await mesh.push(weights, 5)
         for one in mesh.servers:
             one.calls.clear()
-        with pytest.raises(PushFailed, match=r"\(check\).*m0: already has version 5"):
+        with pytest.raises(PushFailed, match=r"step check: .*m0: already has version 5"):
             await mesh.push(weights, 4)
         with pytest.raises(PushFailed, match="already has version 5"):
             await mesh.push(adapter, 5, adapter="a")
@@ -322,10 +379,10 @@ async def test_an_adapter_that_one_endpoint_lacks_is_taken_back(adapter: Path) -
     async with fleet() as mesh:
         await mesh.push(adapter, 1, adapter="a")
         mesh.servers[1].fails["/v1/load_lora_adapter"] = (404, "No adapter found")
-        with pytest.raises(PushFailed, match=r"a@2 not in force \(load\).*No adapter") as caught:
+        with pytest.raises(PushFailed, match=r"a@2 failed at step load: .*No adapter") as caught:
             await mesh.push(adapter, 2, adapter="a")
         assert [one.state for one in caught.value.push.endpoints] == ["unchanged"] * 2
-        assert f"the others: {mesh.servers[0].url} (unchanged)." in str(caught.value)
+        assert f"other servers: {mesh.servers[0].url} (unchanged)." in str(caught.value)
         assert [list(one.adapters) for one in mesh.servers] == [["a@1"], ["a@1"]]
         assert await mesh.announced() == [(1, "a@1")] * 2
         await mesh.push(adapter, 2, adapter="a")
@@ -334,7 +391,7 @@ async def test_an_adapter_that_one_endpoint_lacks_is_taken_back(adapter: Path) -
 
 async def test_a_backend_without_adapters_is_told_beforehand(adapter: Path) -> None:
     async with fleet(backend="responses") as mesh:
-        with pytest.raises(PushFailed, match="its backend 'responses' names no adapter"):
+        with pytest.raises(PushFailed, match="its backend 'responses' can't use adapters"):
             await mesh.push(adapter, 1, adapter="a")
         assert not any(one.calls for one in mesh.servers)
 
@@ -344,7 +401,7 @@ async def test_nothing_is_loaded_while_a_call_may_be_at_an_endpoint(weights: Pat
     async with fleet() as mesh:
         clock = mesh.peers[1].service._weights
         call = clock.begin()
-        with pytest.raises(PushFailed, match=r"\(abort\): 1 calls are still in flight"):
+        with pytest.raises(PushFailed, match=r"step abort: 1 calls are still in flight"):
             await mesh.push(weights, 1, in_flight="abort", timeout_s=0.5)
         assert not any(one.weights or one.is_paused for one in mesh.servers)
         aborts: list[str] = []
@@ -427,9 +484,9 @@ async def test_what_cannot_be_meant_touches_nothing(
 
 async def test_endpoints_and_services_are_needed(weights: Path, tmp_path: Path) -> None:
     push = partial(push_weights, weights, 1)
-    with pytest.raises(UserError, match="endpoints: there is none"):
+    with pytest.raises(UserError, match="endpoints: is empty"):
         await push(endpoints=[], services=PolicyServices({}))
-    with pytest.raises(UserError, match="services: there is no model service"):
+    with pytest.raises(UserError, match="services: is empty"):
         await push(endpoints=[WeightsEndpoint("http://a")], services=PolicyServices({}))
     with pytest.raises(UserError, match="is not a URL"):
         WeightsEndpoint("gpu-0:8000")

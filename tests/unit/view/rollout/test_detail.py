@@ -180,14 +180,17 @@ def test_long_texts_are_cut_and_say_so() -> None:
 @pytest.mark.parametrize(
     ("url", "why"),
     [
-        ("https://example.com/a.png", "not fetched"),
-        ("javascript:alert(1)", "not fetched"),
+        ("https://example.com/a.png", "does not fetch"),
+        ("javascript:alert(1)", "does not fetch"),
         ("data:text/html;base64,AAAA", "text/html"),
         ("data:image/svg+xml,<svg/>", "image/svg+xml"),
-        ("data:image/png;base64,!!!!", "not shown"),
-        ("data:image/png;base64,AAAAA", "not base64"),
-        ("data:image/png;base64," + base64.b64encode(b"<svg/>").decode(), "and is not"),
-        ("data:image/webp;base64," + base64.b64encode(b"RIFF0000WAVE").decode(), "and is not"),
+        ("data:image/png;base64,!!!!", "does not show"),
+        ("data:image/png;base64,AAAAA", "not valid Base64"),
+        ("data:image/png;base64," + base64.b64encode(b"<svg/>").decode(), "whose bytes are not"),
+        (
+            "data:image/webp;base64," + base64.b64encode(b"RIFF0000WAVE").decode(),
+            "whose bytes are not",
+        ),
     ],
 )
 def test_images_that_are_not_shown(url: str, why: str) -> None:

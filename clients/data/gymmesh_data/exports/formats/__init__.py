@@ -29,7 +29,7 @@ def _declared() -> Iterator[Format]:
 FORMATS: Final[Mapping[str, Format]] = {
     form.name: form for form in sorted(_declared(), key=lambda form: form.name)
 }
-"""By the name that `gym-cli export --format` has."""
+"""The formats by their names for `gym-cli export --format`."""
 
 # What files of other formats are called.
 _OTHERS: Final = frozenset(
@@ -42,8 +42,8 @@ _KNOWN: Final = frozenset(one for form in FORMATS.values() for one in form.suffi
 
 
 def refuse_suffix(output: Path, name: str) -> None:
-    """Refuse, by a UserError, an output whose suffix says that it is of another format. One that
-    says nothing is taken. `name`: the format's, `hf` for a folder.
+    """Raise UserError for an output with the suffix of a different format. Unknown suffixes are
+    accepted. `name`: the format's name; `hf` for a folder.
     """
     suffix = output.suffix.lower()
     form = FORMATS.get(name)

@@ -1,9 +1,10 @@
 """Rollouts as trajectories of ATIF v1.8 (Agent Trajectory Interchange Format), one a line.
 
 A model call is a step of the agent, with its tool calls, the results that answer them as its
-observation, and its token ids as its metrics: the whole prompt of a call that begins anew, and of
-others, in the metrics' `extra`, what they added to the call before. What ATIF has no field for (the
-reward, the verdict, weights versions) is in `extra`, as its specification asks. Source:
+observation, and its token ids as its metrics: a call that begins a conversation has its whole
+prompt; any other call has, in the metrics' `extra`, the tokens that are new since the previous
+call. Values without a field in ATIF (the reward, the verdict, weights versions) are in `extra`, as
+ATIF's specification requires. Source:
 harbor.models.trajectories, RFC 0001 of Harbor.
 """
 

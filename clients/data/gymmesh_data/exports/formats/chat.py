@@ -53,7 +53,7 @@ def _actor(actor: Actor, spoken: list[Taken]) -> Json:
 
 
 def metadata_of(rollout: StoredRollout, said: Conversation) -> Json:
-    """What trainers filter and group by. A row of another program says less of itself."""
+    """The keys by which trainers filter and group. Rows of other programs have fewer keys."""
     told, tags = rollout.metadata, rollout.value("tags")
     steps, used = told.get("steps_taken"), told.get("tools_used")
     answers = said.messages[said.prompt_length :] if steps is None or used is None else []
@@ -140,12 +140,14 @@ def openai_dpo(pair: Pair, facts: PairFacts) -> Json:
 
 
 def tools_as_text(tools: list[Json]) -> dict[str, Any]:
-    """As JSON text: a table of Arrow unites the schemas of all rows, and fills them with nulls."""
+    """Tools as JSON text, because a table of Arrow unites the schemas of all rows and fills the
+    gaps with nulls.
+    """
     return {"tools": as_text(tools)} if tools else {}
 
 
 def as_text(value: Any) -> str:
-    """A JSON value as JSON text; what was read from JSON has no NaN, so none is searched for."""
+    """A JSON value as JSON text. Values read from JSON have no NaN, so NaN is not checked."""
     return dumps_clean(value).decode("utf-8", "surrogatepass")
 
 

@@ -1,4 +1,4 @@
-"""Rollouts as NeMo Gym's own rows: tokens stand whole, with the last item of each model call."""
+"""Rollouts as NeMo Gym's own rows: the last item of each model call has the call's whole tokens."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gymmesh_rows import TOKEN_KEYS, RowError, nemo_row
 
 
 def row(taken: Taken) -> Iterator[Json]:
-    """The row, with the tokens and the reasoning that are asked for."""
+    """The row, with tokens and reasoning if requested."""
     try:
         made = nemo_row(taken.rollout.columns)
     except RowError as error:

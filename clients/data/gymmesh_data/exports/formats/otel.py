@@ -3,9 +3,9 @@
 One line is one request for a collector (`resourceSpans`), as its file receiver reads them, and has
 one trace: a span `invoke_agent` with the verdict as an event, below it a span `chat` for each model
 call and a span `execute_tool` for each tool call. A row has no times of single calls, so these
-spans have those of their rollout. A `chat` span has the messages that are new since the call before
-it, and the token ids that it added to that one: they have no attribute there, and are under
-`gymmesh.`, as JSON text.
+spans have the times of their rollout. A `chat` span has the messages and the token ids that are new
+since the previous call. The conventions have no attribute for token ids, so they are JSON text
+under `gymmesh.`.
 """
 
 from __future__ import annotations

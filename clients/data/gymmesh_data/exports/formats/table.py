@@ -16,7 +16,7 @@ MISFIT: Final = "values that are not of their column's type"
 
 
 def table_row(taken: Taken) -> Iterator[Json]:
-    """A rollout; what no column has a type for is JSON text in `task` and `verification`."""
+    """A rollout. Values without a typed column are JSON text in `task` and `verification`."""
     rollout, losses = taken.rollout, taken.said.losses
     told, usage = metadata_of(rollout, taken.said), rollout.total_usage
     timings, verification = object_of(rollout.metadata, "timings"), rollout.verification

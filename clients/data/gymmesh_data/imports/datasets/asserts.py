@@ -22,7 +22,8 @@ def tested_function(code: str, tests: Sequence[str]) -> str:
     if len(called) != 1:
         told = ", ".join(sorted(called)) or "none"
         raise RowRefused(
-            f"the tests call {told} of the solution's functions; they must call exactly one"
+            f"the tests call {told} of the solution's functions; the tests must call "
+            "exactly one of them"
         )
     return called.pop()
 
@@ -36,8 +37,8 @@ def check_of_asserts(entry: str, setup: str | Sequence[str] | None, tests: Seque
     missing = _free_names([*before, *statements]) - {entry}
     if missing:
         raise RowRefused(
-            f"uses {', '.join(sorted(missing))}, which neither the tests nor their setup define; "
-            "remove the row"
+            f"uses {', '.join(sorted(missing))}, but neither the tests nor their setup "
+            "define these names; remove the row"
         )
     body = ast.parse(f"def check(candidate):\n    {entry} = candidate").body
     check = body[0]

@@ -63,7 +63,9 @@ def bfcl_calls(functions: list[Json], truth: list[Json]) -> list[Json]:
     """
     tools = _tools(functions)
     if not truth:
-        raise RowRefused("is empty, but a question without a call must not have ground_truth")
+        raise RowRefused(
+            "is empty. A question that needs no call must not have ground_truth at all"
+        )
     calls = []
     for one in truth:
         if len(one) != 1:

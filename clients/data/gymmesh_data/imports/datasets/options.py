@@ -51,7 +51,7 @@ def letter_and_place(texts: list[str], letter: str, place: int) -> str:
     """The letter, where the place says the same."""
     found = letter_of_place(texts, place)
     if letter.strip().upper() != found:
-        raise RowRefused(f"is {place}, which is {found}, but the answer is {letter!r}")
+        raise RowRefused(f"is {place}, the index of choice {found}, but the answer is {letter!r}")
     return found
 
 

@@ -69,7 +69,11 @@ def _nearest(row: Json) -> list[str]:
             for name in recipe.needed
             if not _has(recipe, name, row)
         ]
-        lacking = f"lacks {', '.join(missing)}" if missing else "its answers have another format"
+        lacking = (
+            f"lacks {', '.join(missing)}"
+            if missing
+            else ("has all columns, but the values have a different format")
+        )
         found.append(f"{recipe.name} ({recipe.title}): {lacking}")
     return found
 
@@ -99,7 +103,7 @@ def _question(row: Json) -> str:
         told = f"Is the prompt in {prompt!r}, and which column has the answer?"
     else:
         told = "Which columns have the prompt and the answer?"
-    return f"{told} Then import with: {command}"
+    return f"{told} Then add to the command: {command}"
 
 
 def _first(keys: Sequence[str], words: Sequence[str]) -> str:

@@ -31,17 +31,17 @@ class _Permission:
 class _PermissionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Permission.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     PERMISSION_UNSPECIFIED: _Permission.ValueType  # 0
-    """No permission lets this be called. Every RPC of the contract has another
-    one.
+    """Nobody may call an RPC with this permission. Every RPC of the contract has a
+    different permission.
     """
     PERMISSION_OBSERVE: _Permission.ValueType  # 1
-    """See what there is: services, models, environments, the registry and runs.
-    Nothing changes by it.
+    """Read descriptions and states: services, models, environments, the registry and
+    runs. Calls with this permission change nothing.
     """
     PERMISSION_COLLECT: _Permission.ValueType  # 2
-    """Have rollouts run, and take what comes of them."""
+    """Run rollouts, and receive their results."""
     PERMISSION_CONTROL: _Permission.ValueType  # 3
-    """Steer a run, and announce the weights of a model."""
+    """Control a run, and announce the weights of a model."""
     PERMISSION_SERVE: _Permission.ValueType  # 4
     """Call models, sessions, tools and verifiers, as agents do."""
     PERMISSION_REGISTER: _Permission.ValueType  # 5
@@ -50,22 +50,22 @@ class _PermissionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Permission
     """Get the right answers to a task. No agent and no collector needs this."""
 
 class Permission(_Permission, metaclass=_PermissionEnumTypeWrapper):
-    """What an identity may do. In a configuration, a permission is the name of its
-    value in lower case without the prefix.
+    """What an identity may do. In a configuration, a permission has the value's name in
+    lower case, without the prefix.
     """
 
 PERMISSION_UNSPECIFIED: Permission.ValueType  # 0
-"""No permission lets this be called. Every RPC of the contract has another
-one.
+"""Nobody may call an RPC with this permission. Every RPC of the contract has a
+different permission.
 """
 PERMISSION_OBSERVE: Permission.ValueType  # 1
-"""See what there is: services, models, environments, the registry and runs.
-Nothing changes by it.
+"""Read descriptions and states: services, models, environments, the registry and
+runs. Calls with this permission change nothing.
 """
 PERMISSION_COLLECT: Permission.ValueType  # 2
-"""Have rollouts run, and take what comes of them."""
+"""Run rollouts, and receive their results."""
 PERMISSION_CONTROL: Permission.ValueType  # 3
-"""Steer a run, and announce the weights of a model."""
+"""Control a run, and announce the weights of a model."""
 PERMISSION_SERVE: Permission.ValueType  # 4
 """Call models, sessions, tools and verifiers, as agents do."""
 PERMISSION_REGISTER: Permission.ValueType  # 5
@@ -76,6 +76,6 @@ Global___Permission: _TypeAlias = Permission  # noqa: Y015
 
 PERMISSION_FIELD_NUMBER: _builtins.int
 permission: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.MethodOptions, Global___Permission.ValueType]
-"""The permission that an RPC takes. The number is of the range for use within
-one organisation; it is never sent, only read from descriptors.
+"""The permission that a caller needs for an RPC. The field number is from the range for
+use within one organisation. It is never sent; programs read it from descriptors.
 """

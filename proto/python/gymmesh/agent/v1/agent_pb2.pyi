@@ -24,7 +24,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class RolloutOptions(_message.Message):
-    """How to run a rollout. Absent fields: as in the agent's configuration."""
+    """How to run a rollout. If a field is absent, the agent's configuration applies."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -67,17 +67,17 @@ class RolloutOptions(_message.Message):
     max_total_output_tokens: _builtins.int
     """The most answer tokens over all model calls of the rollout."""
     max_wall_s: _builtins.float
-    """The most seconds of wall-clock time, an operator's budget: exceeding it is
-    a failure (BUDGET), not a stop reason.
+    """The most seconds of wall-clock time. This is an operator's budget: a rollout that
+    exceeds it fails (BUDGET).
     """
     deltas: _builtins.bool
     """Send OutputDelta events."""
     max_staleness: _builtins.int
-    """Fail with WEIGHTS_STALE when the oldest weights of the rollout are more
-    than this many versions behind the current ones.
+    """Fail with WEIGHTS_STALE if the oldest weights that the rollout used are more than
+    this many versions behind the current weights.
     """
     allow_token_divergence: _builtins.bool
-    """Only count, and do not fail on, a violation of the exact-token law."""
+    """Count a violation of the exact-token law, but do not fail the rollout."""
     params_override_json: _builtins.bytes
     """Replaces sampling parameters of the task's row: a ResponseParams object as
     JSON, merged over the row's (temperature, top_p, max_output_tokens …).
@@ -183,16 +183,16 @@ class RunRolloutRequest(_message.Message):
     rollout_id: _builtins.str
     """The rollout's id."""
     attempt: _builtins.int
-    """The attempt, from 1. Zero counts as 1."""
+    """The number of the attempt, from 1. Zero means 1."""
     run_id: _builtins.str
-    """The run, for logs and metrics."""
+    """The id of the run, for logs and metrics."""
     @_builtins.property
     def task(self) -> _rollout_pb2.Task:
         """The task."""
 
     @_builtins.property
     def options(self) -> Global___RolloutOptions:
-        """How to run it."""
+        """How to run the attempt."""
 
     def __init__(
         self,
@@ -300,9 +300,9 @@ class CollectHello(_message.Message):
     stream_id: _builtins.str
     """Chosen by the collector, hard to guess, the same when it reconnects."""
     last_cursor: _builtins.int
-    """The last cursor that it has: stored, or in memory if only the connection was
-    lost. Events after it are sent, even if they were sent before. It acknowledges
-    nothing. Zero: a new stream, or one without a batch so far.
+    """The last cursor that the collector has: stored, or in memory if only the connection
+    was lost. The agent sends the events after this cursor, even if it sent them before.
+    This cursor acknowledges nothing. Zero: a new stream, or one without a batch so far.
     """
     credit: _builtins.int
     """The first credit, in events."""
@@ -359,8 +359,8 @@ class CollectStart(_message.Message):
     REQUEST_FIELD_NUMBER: _builtins.int
     TIMEOUT_MS_FIELD_NUMBER: _builtins.int
     timeout_ms: _builtins.int
-    """Milliseconds from receipt by which it must end; zero: the collector sets no
-    deadline. Exceeding it is a failure (DEADLINE).
+    """The attempt's deadline, in milliseconds after the agent received the start. An
+    attempt that exceeds it fails (DEADLINE). Zero: no deadline from the collector.
     """
     @_builtins.property
     def request(self) -> Global___RunRolloutRequest:
@@ -382,8 +382,8 @@ Global___CollectStart: _TypeAlias = CollectStart  # noqa: Y015
 
 @_typing.final
 class CollectCancels(_message.Message):
-    """Attempts to cancel. One that runs ends with `failed` (CANCELLED), one that waits
-    with `start_refused` / CALLER_CANCELLED; others are ignored.
+    """Attempts to cancel. An attempt that runs ends with `failed` (CANCELLED). An attempt
+    that waits ends with `start_refused` / CALLER_CANCELLED. The agent ignores all others.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

@@ -56,25 +56,25 @@ class AgentServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> AgentServiceAsyncStub: ...
     RunRollout: _grpc.UnaryStreamMultiCallable[_agent_pb2.RunRolloutRequest, _agent_pb2.RunRolloutResponse]
-    """Runs one attempt and streams its events as they happen, by the stream law
-    of gymmesh.rollout.v1. A failure of the rollout is a `failed` event and
-    ends the stream with OK; the RPC itself fails only when no rollout began:
-    a task without an environment is INVALID_ARGUMENT / REQUIRED_FIELD_MISSING with
-    field `task.environment`, a task that names another agent NOT_FOUND /
-    SERVICE_NOT_FOUND, an attempt that already runs here ALREADY_EXISTS /
-    ROLLOUT_EXISTS, and a server that is shutting down UNAVAILABLE / DRAINING. Ids
-    and names (rollout, run, environment, agent, models) that have control
-    characters, or more than 512 characters, may be refused with INVALID_ARGUMENT /
-    FIELD_INVALID. When the caller cancels or disconnects, the attempt is stopped and
-    its session closed.
-    The call's deadline is the rollout's. The agent reserves a short margin of it, so
-    that `failed` (DEADLINE) still arrives. A caller must also expect a bare
-    DEADLINE_EXCEEDED.
+    """Runs one attempt and streams its events as they happen, by the stream law of
+    gymmesh.rollout.v1. If the rollout fails, the last event is `failed`, and the stream
+    ends with OK. The RPC itself fails only if no rollout began:
+      - a task without an environment is INVALID_ARGUMENT / REQUIRED_FIELD_MISSING with
+        field `task.environment`;
+      - a task that names another agent is NOT_FOUND / SERVICE_NOT_FOUND;
+      - an attempt that already runs here is ALREADY_EXISTS / ROLLOUT_EXISTS;
+      - a server that is shutting down answers UNAVAILABLE / DRAINING.
+    The server may refuse an id or name (of a rollout, run, environment, agent or model)
+    with control characters, or with more than 512 characters: INVALID_ARGUMENT /
+    FIELD_INVALID. When the caller cancels or disconnects, the agent stops the attempt
+    and closes its session. The call's deadline is the deadline of the rollout. The agent
+    ends the attempt shortly before the deadline, so that `failed` (DEADLINE) still
+    arrives. A caller must also expect a DEADLINE_EXCEEDED without this event.
     """
     Collect: _grpc.StreamStreamMultiCallable[_agent_pb2.CollectRequest, _agent_pb2.CollectResponse]
-    """Runs many rollouts over one stream, for collectors. The first message up
-    must be `hello`; the first message down is `welcome`. Then starts, cancels,
-    credit and acknowledgements go up, and batches of events come down.
+    """Runs many rollouts over one stream, for collectors. The collector's first message
+    must be `hello`; the agent's first message is `welcome`. Then the collector sends
+    starts, cancels, credit and acknowledgements, and the agent sends batches of events.
 
     Flow control: the agent sends at most as many events as it has credit for
     (one unit each). Starts beyond the agent's capacity wait in a bounded queue. When
@@ -82,15 +82,15 @@ class AgentServiceStub:
 
     Reconnecting: batches have an increasing cursor. A collector that lost the
     connection sends hello with its stream_id and the last cursor it has stored. The
-    agent resumes right after it, without a gap or a repeat, for as long as it keeps
-    unacknowledged events (`welcome.resume_window_s`). When it no longer can, it
-    answers `welcome.resumed` false, and the collector starts new attempts of all
+    agent resumes right after this cursor, without a gap or a repeat, as long as it keeps
+    unacknowledged events (`welcome.resume_window_s`). If the agent cannot resume, it
+    answers with `welcome.resumed` false. The collector then starts new attempts of all
     rollouts that it had in flight.
-    Rollouts continue while the collector is disconnected, up to that window; then
-    they are cancelled. A start, a cancel or a refusal in transit may be lost with the
-    connection: the collector resends cancels, and starts without an event so far. A
-    second connection with the same stream_id takes over the stream, and the first
-    ends with CANCELLED / CALLER_CANCELLED.
+    While the collector is disconnected, rollouts continue up to `resume_window_s`; then
+    the agent cancels them. A start, a cancel or a refusal in transit may be lost with
+    the connection. So the collector sends cancels again, and starts that have no event
+    so far. A second connection with the same stream_id takes over the stream. The first
+    connection then ends with CANCELLED / CALLER_CANCELLED.
 
     A collector with nothing more to send ends its side of the stream. The agent ends
     the other side with OK once all started attempts have ended. An agent that is
@@ -137,25 +137,25 @@ class AgentServiceAsyncStub(AgentServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     RunRollout: _aio.UnaryStreamMultiCallable[_agent_pb2.RunRolloutRequest, _agent_pb2.RunRolloutResponse]  # type: ignore[assignment]
-    """Runs one attempt and streams its events as they happen, by the stream law
-    of gymmesh.rollout.v1. A failure of the rollout is a `failed` event and
-    ends the stream with OK; the RPC itself fails only when no rollout began:
-    a task without an environment is INVALID_ARGUMENT / REQUIRED_FIELD_MISSING with
-    field `task.environment`, a task that names another agent NOT_FOUND /
-    SERVICE_NOT_FOUND, an attempt that already runs here ALREADY_EXISTS /
-    ROLLOUT_EXISTS, and a server that is shutting down UNAVAILABLE / DRAINING. Ids
-    and names (rollout, run, environment, agent, models) that have control
-    characters, or more than 512 characters, may be refused with INVALID_ARGUMENT /
-    FIELD_INVALID. When the caller cancels or disconnects, the attempt is stopped and
-    its session closed.
-    The call's deadline is the rollout's. The agent reserves a short margin of it, so
-    that `failed` (DEADLINE) still arrives. A caller must also expect a bare
-    DEADLINE_EXCEEDED.
+    """Runs one attempt and streams its events as they happen, by the stream law of
+    gymmesh.rollout.v1. If the rollout fails, the last event is `failed`, and the stream
+    ends with OK. The RPC itself fails only if no rollout began:
+      - a task without an environment is INVALID_ARGUMENT / REQUIRED_FIELD_MISSING with
+        field `task.environment`;
+      - a task that names another agent is NOT_FOUND / SERVICE_NOT_FOUND;
+      - an attempt that already runs here is ALREADY_EXISTS / ROLLOUT_EXISTS;
+      - a server that is shutting down answers UNAVAILABLE / DRAINING.
+    The server may refuse an id or name (of a rollout, run, environment, agent or model)
+    with control characters, or with more than 512 characters: INVALID_ARGUMENT /
+    FIELD_INVALID. When the caller cancels or disconnects, the agent stops the attempt
+    and closes its session. The call's deadline is the deadline of the rollout. The agent
+    ends the attempt shortly before the deadline, so that `failed` (DEADLINE) still
+    arrives. A caller must also expect a DEADLINE_EXCEEDED without this event.
     """
     Collect: _aio.StreamStreamMultiCallable[_agent_pb2.CollectRequest, _agent_pb2.CollectResponse]  # type: ignore[assignment]
-    """Runs many rollouts over one stream, for collectors. The first message up
-    must be `hello`; the first message down is `welcome`. Then starts, cancels,
-    credit and acknowledgements go up, and batches of events come down.
+    """Runs many rollouts over one stream, for collectors. The collector's first message
+    must be `hello`; the agent's first message is `welcome`. Then the collector sends
+    starts, cancels, credit and acknowledgements, and the agent sends batches of events.
 
     Flow control: the agent sends at most as many events as it has credit for
     (one unit each). Starts beyond the agent's capacity wait in a bounded queue. When
@@ -163,15 +163,15 @@ class AgentServiceAsyncStub(AgentServiceStub):
 
     Reconnecting: batches have an increasing cursor. A collector that lost the
     connection sends hello with its stream_id and the last cursor it has stored. The
-    agent resumes right after it, without a gap or a repeat, for as long as it keeps
-    unacknowledged events (`welcome.resume_window_s`). When it no longer can, it
-    answers `welcome.resumed` false, and the collector starts new attempts of all
+    agent resumes right after this cursor, without a gap or a repeat, as long as it keeps
+    unacknowledged events (`welcome.resume_window_s`). If the agent cannot resume, it
+    answers with `welcome.resumed` false. The collector then starts new attempts of all
     rollouts that it had in flight.
-    Rollouts continue while the collector is disconnected, up to that window; then
-    they are cancelled. A start, a cancel or a refusal in transit may be lost with the
-    connection: the collector resends cancels, and starts without an event so far. A
-    second connection with the same stream_id takes over the stream, and the first
-    ends with CANCELLED / CALLER_CANCELLED.
+    While the collector is disconnected, rollouts continue up to `resume_window_s`; then
+    the agent cancels them. A start, a cancel or a refusal in transit may be lost with
+    the connection. So the collector sends cancels again, and starts that have no event
+    so far. A second connection with the same stream_id takes over the stream. The first
+    connection then ends with CANCELLED / CALLER_CANCELLED.
 
     A collector with nothing more to send ends its side of the stream. The agent ends
     the other side with OK once all started attempts have ended. An agent that is
@@ -221,20 +221,20 @@ class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _agent_pb2.RunRolloutRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_agent_pb2.RunRolloutResponse], _abc.AsyncIterator[_agent_pb2.RunRolloutResponse]]:
-        """Runs one attempt and streams its events as they happen, by the stream law
-        of gymmesh.rollout.v1. A failure of the rollout is a `failed` event and
-        ends the stream with OK; the RPC itself fails only when no rollout began:
-        a task without an environment is INVALID_ARGUMENT / REQUIRED_FIELD_MISSING with
-        field `task.environment`, a task that names another agent NOT_FOUND /
-        SERVICE_NOT_FOUND, an attempt that already runs here ALREADY_EXISTS /
-        ROLLOUT_EXISTS, and a server that is shutting down UNAVAILABLE / DRAINING. Ids
-        and names (rollout, run, environment, agent, models) that have control
-        characters, or more than 512 characters, may be refused with INVALID_ARGUMENT /
-        FIELD_INVALID. When the caller cancels or disconnects, the attempt is stopped and
-        its session closed.
-        The call's deadline is the rollout's. The agent reserves a short margin of it, so
-        that `failed` (DEADLINE) still arrives. A caller must also expect a bare
-        DEADLINE_EXCEEDED.
+        """Runs one attempt and streams its events as they happen, by the stream law of
+        gymmesh.rollout.v1. If the rollout fails, the last event is `failed`, and the stream
+        ends with OK. The RPC itself fails only if no rollout began:
+          - a task without an environment is INVALID_ARGUMENT / REQUIRED_FIELD_MISSING with
+            field `task.environment`;
+          - a task that names another agent is NOT_FOUND / SERVICE_NOT_FOUND;
+          - an attempt that already runs here is ALREADY_EXISTS / ROLLOUT_EXISTS;
+          - a server that is shutting down answers UNAVAILABLE / DRAINING.
+        The server may refuse an id or name (of a rollout, run, environment, agent or model)
+        with control characters, or with more than 512 characters: INVALID_ARGUMENT /
+        FIELD_INVALID. When the caller cancels or disconnects, the agent stops the attempt
+        and closes its session. The call's deadline is the deadline of the rollout. The agent
+        ends the attempt shortly before the deadline, so that `failed` (DEADLINE) still
+        arrives. A caller must also expect a DEADLINE_EXCEEDED without this event.
         """
 
     @_abc_1.abstractmethod
@@ -243,9 +243,9 @@ class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_agent_pb2.CollectRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_agent_pb2.CollectResponse], _abc.AsyncIterator[_agent_pb2.CollectResponse]]:
-        """Runs many rollouts over one stream, for collectors. The first message up
-        must be `hello`; the first message down is `welcome`. Then starts, cancels,
-        credit and acknowledgements go up, and batches of events come down.
+        """Runs many rollouts over one stream, for collectors. The collector's first message
+        must be `hello`; the agent's first message is `welcome`. Then the collector sends
+        starts, cancels, credit and acknowledgements, and the agent sends batches of events.
 
         Flow control: the agent sends at most as many events as it has credit for
         (one unit each). Starts beyond the agent's capacity wait in a bounded queue. When
@@ -253,15 +253,15 @@ class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Reconnecting: batches have an increasing cursor. A collector that lost the
         connection sends hello with its stream_id and the last cursor it has stored. The
-        agent resumes right after it, without a gap or a repeat, for as long as it keeps
-        unacknowledged events (`welcome.resume_window_s`). When it no longer can, it
-        answers `welcome.resumed` false, and the collector starts new attempts of all
+        agent resumes right after this cursor, without a gap or a repeat, as long as it keeps
+        unacknowledged events (`welcome.resume_window_s`). If the agent cannot resume, it
+        answers with `welcome.resumed` false. The collector then starts new attempts of all
         rollouts that it had in flight.
-        Rollouts continue while the collector is disconnected, up to that window; then
-        they are cancelled. A start, a cancel or a refusal in transit may be lost with the
-        connection: the collector resends cancels, and starts without an event so far. A
-        second connection with the same stream_id takes over the stream, and the first
-        ends with CANCELLED / CALLER_CANCELLED.
+        While the collector is disconnected, rollouts continue up to `resume_window_s`; then
+        the agent cancels them. A start, a cancel or a refusal in transit may be lost with
+        the connection. So the collector sends cancels again, and starts that have no event
+        so far. A second connection with the same stream_id takes over the stream. The first
+        connection then ends with CANCELLED / CALLER_CANCELLED.
 
         A collector with nothing more to send ends its side of the stream. The agent ends
         the other side with OK once all started attempts have ended. An agent that is

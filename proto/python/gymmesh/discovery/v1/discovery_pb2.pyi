@@ -28,11 +28,11 @@ class _HealthEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Health.ValueTy
     HEALTH_UNSPECIFIED: _Health.ValueType  # 0
     """Not used on the wire."""
     HEALTH_SERVING: _Health.ValueType  # 1
-    """Accepts calls."""
+    """The instance accepts calls."""
     HEALTH_NOT_SERVING: _Health.ValueType  # 2
-    """Runs, but accepts no calls (starting, or unhealthy)."""
+    """The instance runs, but accepts no calls (starting, or unhealthy)."""
     HEALTH_DRAINING: _Health.ValueType  # 3
-    """Finishes its current calls and accepts no new ones."""
+    """The instance finishes its current calls and accepts no new calls."""
 
 class Health(_Health, metaclass=_HealthEnumTypeWrapper):
     """The health of an instance. A value that the server does not know counts as
@@ -42,11 +42,11 @@ class Health(_Health, metaclass=_HealthEnumTypeWrapper):
 HEALTH_UNSPECIFIED: Health.ValueType  # 0
 """Not used on the wire."""
 HEALTH_SERVING: Health.ValueType  # 1
-"""Accepts calls."""
+"""The instance accepts calls."""
 HEALTH_NOT_SERVING: Health.ValueType  # 2
-"""Runs, but accepts no calls (starting, or unhealthy)."""
+"""The instance runs, but accepts no calls (starting, or unhealthy)."""
 HEALTH_DRAINING: Health.ValueType  # 3
-"""Finishes its current calls and accepts no new ones."""
+"""The instance finishes its current calls and accepts no new calls."""
 Global___Health: _TypeAlias = Health  # noqa: Y015
 
 @_typing.final
@@ -118,22 +118,22 @@ class Instance(_message.Message):
     HEALTH_FIELD_NUMBER: _builtins.int
     METRICS_ADDRESS_FIELD_NUMBER: _builtins.int
     id: _builtins.str
-    """Unique among live instances."""
+    """The instance's id, unique among live instances."""
     service: _builtins.str
-    """The kind: the full name of its main gRPC service, such as
+    """The kind of service: the full name of the instance's main gRPC service, such as
     `gymmesh.model.v1.ModelService`.
     """
     name: _builtins.str
-    """The name that callers ask for, such as `policy` or `math`; instances of one
-    name are interchangeable.
+    """The name under which callers look for the service, such as `policy` or `math`. All
+    instances with one name are interchangeable.
     """
     address: _builtins.str
     """A gRPC target, such as `127.0.0.1:9401` or `unix:/run/gym/math.sock`."""
     contract_version: _builtins.str
     """The contract version that the instance implements, such as `1.0`."""
     weight: _builtins.int
-    """The instance's share of the load, relative to the others of its name; zero counts
-    as 1.
+    """The instance's share of the load, relative to the other instances with its name.
+    Zero means 1.
     """
     health: Global___Health.ValueType
     """The instance's health."""
@@ -141,7 +141,7 @@ class Instance(_message.Message):
     """The host and port of the instance's Prometheus endpoint; may be empty."""
     @_builtins.property
     def meta(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """Free-form facts for operators; at most 64 keys. Holds no secrets."""
+        """Free-form facts for operators; at most 64 keys. Must not contain secrets."""
 
     @_builtins.property
     def locality(self) -> Global___Locality:
@@ -185,7 +185,7 @@ class RegisterRequest(_message.Message):
     less or more.
     """
     lease_id: _builtins.str
-    """The current lease of this id, to replace the instance."""
+    """The current lease of the instance's id, if the request replaces that instance."""
     @_builtins.property
     def instance(self) -> Global___Instance:
         """The instance."""
@@ -214,9 +214,9 @@ class RegisterResponse(_message.Message):
     LEASE_ID_FIELD_NUMBER: _builtins.int
     LEASE_S_FIELD_NUMBER: _builtins.int
     lease_id: _builtins.str
-    """Names the lease; a secret of the instance."""
+    """The lease's id, a secret of the instance."""
     lease_s: _builtins.int
-    """Seconds until the lease expires unless renewed. Renew after a third of them."""
+    """Seconds until the lease expires unless renewed. Renew after a third of this time."""
     def __init__(
         self,
         *,
@@ -240,7 +240,7 @@ class RenewRequest(_message.Message):
     LEASE_ID_FIELD_NUMBER: _builtins.int
     HEALTH_FIELD_NUMBER: _builtins.int
     lease_id: _builtins.str
-    """The lease."""
+    """The lease's id."""
     health: Global___Health.ValueType
     """The instance's health now; unspecified: unchanged."""
     def __init__(
@@ -287,7 +287,7 @@ class DeregisterRequest(_message.Message):
 
     LEASE_ID_FIELD_NUMBER: _builtins.int
     lease_id: _builtins.str
-    """The lease."""
+    """The lease's id."""
     def __init__(
         self,
         *,
@@ -329,9 +329,9 @@ class ListInstancesRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     service: _builtins.str
-    """Only of this kind; empty: all."""
+    """Only instances of this kind of service; empty: all kinds."""
     name: _builtins.str
-    """Only of this name; empty: all."""
+    """Only instances with this name; empty: all names."""
     page_size: _builtins.int
     """The most instances to return; zero: the server chooses."""
     page_token: _builtins.str
@@ -393,9 +393,9 @@ class WatchInstancesRequest(_message.Message):
     SERVICE_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
     service: _builtins.str
-    """Only of this kind; empty: all."""
+    """Only instances of this kind of service; empty: all kinds."""
     name: _builtins.str
-    """Only of this name; empty: all."""
+    """Only instances with this name; empty: all names."""
     def __init__(
         self,
         *,
@@ -426,7 +426,7 @@ class WatchInstancesResponse(_message.Message):
     """The id of an instance that is no longer listed."""
     @_builtins.property
     def snapshot(self) -> Global___InstanceSnapshot:
-        """All matching instances. Replaces everything that the watcher knew."""
+        """All matching instances. They replace all instances that the watcher knew."""
 
     @_builtins.property
     def upserted(self) -> Global___Instance:

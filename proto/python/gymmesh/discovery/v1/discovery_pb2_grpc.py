@@ -79,8 +79,8 @@ class DiscoveryServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Renew(self, request, context):
-        """Extends a lease and reports health. NOT_FOUND / LEASE_NOT_FOUND if the lease has
-        expired; the instance then registers again.
+        """Extends a lease and reports health. If the lease has expired, the call is NOT_FOUND /
+        LEASE_NOT_FOUND, and the instance must register again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -104,8 +104,8 @@ class DiscoveryServiceServicer:
     def WatchInstances(self, request, context):
         """Sends a snapshot of the matching instances first, then every change, each with an
         increasing version. If a watcher falls behind, the server sends a new snapshot
-        instead of the missed changes. Ends only with the call's deadline, its cancellation
-        or the server's shutdown (UNAVAILABLE).
+        instead of the missed changes. The stream ends only at the call's deadline, when the
+        caller cancels it, or when the server shuts down (UNAVAILABLE).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -42,8 +42,8 @@ class DiscoveryServiceStub:
     Deregister ends it.
     """
     Renew: _grpc.UnaryUnaryMultiCallable[_discovery_pb2.RenewRequest, _discovery_pb2.RenewResponse]
-    """Extends a lease and reports health. NOT_FOUND / LEASE_NOT_FOUND if the lease has
-    expired; the instance then registers again.
+    """Extends a lease and reports health. If the lease has expired, the call is NOT_FOUND /
+    LEASE_NOT_FOUND, and the instance must register again.
     """
     Deregister: _grpc.UnaryUnaryMultiCallable[_discovery_pb2.DeregisterRequest, _discovery_pb2.DeregisterResponse]
     """Ends the lease; the registry no longer lists the instance. Ending a lease that does
@@ -54,8 +54,8 @@ class DiscoveryServiceStub:
     WatchInstances: _grpc.UnaryStreamMultiCallable[_discovery_pb2.WatchInstancesRequest, _discovery_pb2.WatchInstancesResponse]
     """Sends a snapshot of the matching instances first, then every change, each with an
     increasing version. If a watcher falls behind, the server sends a new snapshot
-    instead of the missed changes. Ends only with the call's deadline, its cancellation
-    or the server's shutdown (UNAVAILABLE).
+    instead of the missed changes. The stream ends only at the call's deadline, when the
+    caller cancels it, or when the server shuts down (UNAVAILABLE).
     """
 
 @_typing.type_check_only
@@ -72,8 +72,8 @@ class DiscoveryServiceAsyncStub(DiscoveryServiceStub):
     Deregister ends it.
     """
     Renew: _aio.UnaryUnaryMultiCallable[_discovery_pb2.RenewRequest, _discovery_pb2.RenewResponse]  # type: ignore[assignment]
-    """Extends a lease and reports health. NOT_FOUND / LEASE_NOT_FOUND if the lease has
-    expired; the instance then registers again.
+    """Extends a lease and reports health. If the lease has expired, the call is NOT_FOUND /
+    LEASE_NOT_FOUND, and the instance must register again.
     """
     Deregister: _aio.UnaryUnaryMultiCallable[_discovery_pb2.DeregisterRequest, _discovery_pb2.DeregisterResponse]  # type: ignore[assignment]
     """Ends the lease; the registry no longer lists the instance. Ending a lease that does
@@ -84,8 +84,8 @@ class DiscoveryServiceAsyncStub(DiscoveryServiceStub):
     WatchInstances: _aio.UnaryStreamMultiCallable[_discovery_pb2.WatchInstancesRequest, _discovery_pb2.WatchInstancesResponse]  # type: ignore[assignment]
     """Sends a snapshot of the matching instances first, then every change, each with an
     increasing version. If a watcher falls behind, the server sends a new snapshot
-    instead of the missed changes. Ends only with the call's deadline, its cancellation
-    or the server's shutdown (UNAVAILABLE).
+    instead of the missed changes. The stream ends only at the call's deadline, when the
+    caller cancels it, or when the server shuts down (UNAVAILABLE).
     """
 
 class DiscoveryServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -111,8 +111,8 @@ class DiscoveryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _discovery_pb2.RenewRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_discovery_pb2.RenewResponse, _abc.Awaitable[_discovery_pb2.RenewResponse]]:
-        """Extends a lease and reports health. NOT_FOUND / LEASE_NOT_FOUND if the lease has
-        expired; the instance then registers again.
+        """Extends a lease and reports health. If the lease has expired, the call is NOT_FOUND /
+        LEASE_NOT_FOUND, and the instance must register again.
         """
 
     @_abc_1.abstractmethod
@@ -141,8 +141,8 @@ class DiscoveryServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_discovery_pb2.WatchInstancesResponse], _abc.AsyncIterator[_discovery_pb2.WatchInstancesResponse]]:
         """Sends a snapshot of the matching instances first, then every change, each with an
         increasing version. If a watcher falls behind, the server sends a new snapshot
-        instead of the missed changes. Ends only with the call's deadline, its cancellation
-        or the server's shutdown (UNAVAILABLE).
+        instead of the missed changes. The stream ends only at the call's deadline, when the
+        caller cancels it, or when the server shuts down (UNAVAILABLE).
         """
 
 def add_DiscoveryServiceServicer_to_server(servicer: DiscoveryServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

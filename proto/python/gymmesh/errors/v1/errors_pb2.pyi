@@ -3,13 +3,14 @@
 isort:skip_file
 The reasons behind every error of the mesh.
 
-An RPC that fails carries a `google.rpc.Status` whose details hold exactly
-one `google.rpc.ErrorInfo` with domain `gymmesh` and, as `reason`, the name of
-one of these values without the prefix `ERROR_REASON_`. Further details
-(RetryInfo, ModelUsage) may follow it. A client decides by code and reason,
-never by the text of the message. For an unknown reason, a client uses only the
-status code: a retry may succeed after UNAVAILABLE, DEADLINE_EXCEEDED,
-RESOURCE_EXHAUSTED, INTERNAL, UNKNOWN and CANCELLED, and after no other code.
+An RPC that fails carries a `google.rpc.Status`. Its details contain exactly one
+`google.rpc.ErrorInfo` with the domain `gymmesh`. The ErrorInfo's `reason` is the
+name of one of the values of ErrorReason, without the prefix `ERROR_REASON_`. Other
+details (RetryInfo, ModelUsage) may follow the ErrorInfo. A client decides by code
+and reason, never by the text of the message. If a client does not know the reason,
+it uses only the status code. A retry may then succeed after UNAVAILABLE,
+DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, INTERNAL, UNKNOWN and CANCELLED, and after no
+other code.
 """
 
 from collections import abc as _abc
@@ -41,15 +42,15 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_UNSPECIFIED: _ErrorReason.ValueType  # 0
     """Not used on the wire."""
     ERROR_REASON_REQUIRED_FIELD_MISSING: _ErrorReason.ValueType  # 1
-    """INVALID_ARGUMENT. A field marked REQUIRED was not set. `field` is a dotted
-    path; a field of a sub-message is required when the sub-message is set.
+    """INVALID_ARGUMENT. A field marked REQUIRED was not set. `field` is the field's dotted
+    path. A field of a sub-message is required only when the sub-message is set.
     Example: {"reason": "REQUIRED_FIELD_MISSING", "domain": "gymmesh",
     "metadata": {"field": "session_id", "method":
     "gymmesh.resource.v1.ResourceService/CallTool"}}
     """
     ERROR_REASON_FIELD_INVALID: _ErrorReason.ValueType  # 2
-    """INVALID_ARGUMENT. A field has an invalid value. `field` is empty when the
-    bytes of a request cannot be decoded as its message at all.
+    """INVALID_ARGUMENT. A field has an invalid value. `field` is empty when the bytes of a
+    request cannot be decoded at all.
     Example: {"reason": "FIELD_INVALID", "domain": "gymmesh",
     "metadata": {"field": "task.params.tools[1].parameters_json"}}
     """
@@ -59,7 +60,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     "metadata": {"parameter": "previous_response_id", "backend": "chat"}}
     """
     ERROR_REASON_TASK_INVALID: _ErrorReason.ValueType  # 4
-    """INVALID_ARGUMENT. The task's row cannot be judged by this environment.
+    """INVALID_ARGUMENT. The environment cannot judge this task's row.
     Example: {"reason": "TASK_INVALID", "domain": "gymmesh",
     "metadata": {"task_id": "sum-17", "field": "expected_answer"}}
     """
@@ -69,18 +70,18 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     "metadata": {"limit_bytes": "67108864"}}
     """
     ERROR_REASON_CREDENTIAL_INVALID: _ErrorReason.ValueType  # 10
-    """UNAUTHENTICATED. The credential is missing, or not known here.
+    """UNAUTHENTICATED. The call has no credential, or one that the server does not know.
     Example: {"reason": "CREDENTIAL_INVALID", "domain": "gymmesh"}
     """
     ERROR_REASON_NOT_PERMITTED: _ErrorReason.ValueType  # 11
-    """PERMISSION_DENIED. The caller may not do this.
+    """PERMISSION_DENIED. The caller lacks the permission for this call.
     Example: {"reason": "NOT_PERMITTED", "domain": "gymmesh",
     "metadata": {"method": "gymmesh.run.v1.RunService/ControlRun"}}
     """
     ERROR_REASON_SERVICE_NOT_FOUND: _ErrorReason.ValueType  # 20
     """NOT_FOUND. No service instance of that kind and name is known and serving.
     `known`, if set, has the names of all instances of that kind, whether they
-    serve or not, joined by ", ". Do not wait for a name that is not among them.
+    serve or not, joined by ", ". Do not wait for a name that `known` does not have.
     Example: {"reason": "SERVICE_NOT_FOUND", "domain": "gymmesh",
     "metadata": {"service": "gymmesh.model.v1.ModelService", "name": "judge",
     "known": "policy"}}
@@ -105,14 +106,14 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     "metadata": {"method": "gymmesh.resource.v1.ResourceService/NextTurn"}}
     """
     ERROR_REASON_CONTRACT_MISMATCH: _ErrorReason.ValueType  # 25
-    """FAILED_PRECONDITION. The peer speaks a contract that is too old or too new.
+    """FAILED_PRECONDITION. The peer's version of the contract is too old or too new.
     Example: {"reason": "CONTRACT_MISMATCH", "domain": "gymmesh",
     "metadata": {"ours": "1.4", "theirs": "1.0"}}
     """
     ERROR_REASON_INTERNAL_FAULT: _ErrorReason.ValueType  # 26
-    """INTERNAL. The server failed unexpectedly. The details are in its log under
-    the metadata's `error_id`. At most the type of the exception and the place in
-    the code are sent.
+    """INTERNAL. The server failed unexpectedly. The server's log has the details under the
+    metadata's `error_id`. The server sends at most the type of the exception and the
+    place in the code.
     Example: {"reason": "INTERNAL_FAULT", "domain": "gymmesh",
     "metadata": {"error_id": "5f0c2a"}}
     """
@@ -134,7 +135,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """
     ERROR_REASON_MODEL_UNREACHABLE: _ErrorReason.ValueType  # 40
     """UNAVAILABLE. The model endpoint is unreachable or dropped the call. `sent` is
-    `true` when the request had been sent to it before.
+    `true` if the request had already been sent to the endpoint.
     Example: {"reason": "MODEL_UNREACHABLE", "domain": "gymmesh",
     "metadata": {"model": "policy", "cause": "connection refused"}}
     """
@@ -182,8 +183,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     "metadata": {"model": "policy", "http_status": "401"}}
     """
     ERROR_REASON_CONVERSATION_UNKNOWN: _ErrorReason.ValueType  # 49
-    """FAILED_PRECONDITION. The model service no longer holds the conversation;
-    send it whole once, token bytes included.
+    """FAILED_PRECONDITION. The model service no longer holds the conversation; the caller
+    must send the whole conversation once, including the token bytes.
     Example: {"reason": "CONVERSATION_UNKNOWN", "domain": "gymmesh",
     "metadata": {"conversation_id": "r-17/1"}}
     """
@@ -198,30 +199,31 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     "metadata": {"request_id": "r-17/1/c2"}}
     """
     ERROR_REASON_TOKENS_DIVERGED: _ErrorReason.ValueType  # 52
-    """ABORTED. The prompt of a call did not begin with the tokens of the call
-    before it and no fork was declared (the exact-token law).
+    """ABORTED. The prompt of a call did not begin with the tokens of the previous call,
+    although no fork was declared (the exact-token law).
     Example: {"reason": "TOKENS_DIVERGED", "domain": "gymmesh",
     "metadata": {"call_id": "c3", "position": "1841"}}
     """
     ERROR_REASON_WEIGHTS_STALE: _ErrorReason.ValueType  # 53
-    """ABORTED. A rollout's weights are staler than its options allow.
+    """ABORTED. The weights of a rollout are more versions old than its options allow.
     Example: {"reason": "WEIGHTS_STALE", "domain": "gymmesh",
     "metadata": {"oldest": "41", "current": "46", "max_staleness": "4"}}
     """
     ERROR_REASON_SIDE_DATA_NOT_STORED: _ErrorReason.ValueType  # 58
     """UNAVAILABLE. The model service could not write side data to its folder, so it did
-    not answer the call. The cause is the operating system's.
+    not answer the call. `cause` is the operating system's error.
     Example: {"reason": "SIDE_DATA_NOT_STORED", "domain": "gymmesh",
     "metadata": {"model": "policy", "cause": "No space left on device"}}
     """
     ERROR_REASON_SIDE_DATA_NOT_FOUND: _ErrorReason.ValueType  # 59
-    """NOT_FOUND. The model service does not store side data of that digest, or has
-    deleted it to stay within its bound.
+    """NOT_FOUND. The model service has no side data with that digest, or has deleted it to
+    stay within the folder's size limit.
     Example: {"reason": "SIDE_DATA_NOT_FOUND", "domain": "gymmesh",
     "metadata": {"digest": "6f1e…"}}
     """
     ERROR_REASON_SESSION_NOT_FOUND: _ErrorReason.ValueType  # 60
-    """NOT_FOUND. The session never existed here, was closed, or ended as idle.
+    """NOT_FOUND. The session never existed here, was closed, or was ended because it was
+    idle.
     Example: {"reason": "SESSION_NOT_FOUND", "domain": "gymmesh",
     "metadata": {"session_id": "s-8", "instance_id": "math-0"}}
     """
@@ -231,15 +233,15 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     "metadata": {"limit": "5000"}}
     """
     ERROR_REASON_TOOL_NOT_FOUND: _ErrorReason.ValueType  # 62
-    """NOT_FOUND. The environment has no tool of that name. For RPCs that name a
-    tool outside a rollout; CallTool answers TOOL_OUTCOME_UNKNOWN_TOOL instead.
+    """NOT_FOUND. The environment has no tool of that name. Only RPCs that name a tool
+    outside a rollout use this reason. CallTool answers TOOL_OUTCOME_UNKNOWN_TOOL.
     Example: {"reason": "TOOL_NOT_FOUND", "domain": "gymmesh",
     "metadata": {"tool": "calculater", "nearest": "calculator"}}
     """
     ERROR_REASON_ENVIRONMENT_FAULT: _ErrorReason.ValueType  # 63
-    """INTERNAL. The environment itself failed while running a tool, a turn, or
-    opening a session: not the model's mistake and not shown to it. Where it is
-    known, the metadata names the exception and the line of code that raised it.
+    """INTERNAL. The environment's code failed in a tool, in a turn or while opening a
+    session; this is not the model's mistake, and the model does not see it. If known,
+    the metadata has the exception and the line of code that raised it.
     Example: {"reason": "ENVIRONMENT_FAULT", "domain": "gymmesh",
     "metadata": {"environment": "sql", "stage": "call_tool",
     "exception": "KeyError: 'table'", "at": "sql.py:31"}}
@@ -250,14 +252,14 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     "metadata": {"tool": "python", "timeout_s": "10"}}
     """
     ERROR_REASON_SESSION_STATE: _ErrorReason.ValueType  # 65
-    """FAILED_PRECONDITION. The call does not fit the session's state, such as
-    NextTurn after done.
+    """FAILED_PRECONDITION. The session's state does not allow the call, for example
+    NextTurn after the episode was done.
     Example: {"reason": "SESSION_STATE", "domain": "gymmesh",
     "metadata": {"session_id": "s-8", "state": "done"}}
     """
     ERROR_REASON_VERIFIER_FAULT: _ErrorReason.ValueType  # 70
-    """INTERNAL. The verifier failed: there is no verdict, and no reward. Where it
-    is known, the metadata names the exception and the line of code that raised it.
+    """INTERNAL. The verifier failed: there is no verdict, and no reward. If known, the
+    metadata has the exception and the line of code that raised it.
     Example: {"reason": "VERIFIER_FAULT", "domain": "gymmesh",
     "metadata": {"verifier": "math", "stage": "verify",
     "exception": "KeyError: 'answer'", "at": "shop.py:31"}}
@@ -268,25 +270,25 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     "metadata": {"verifier": "math", "timeout_s": "10"}}
     """
     ERROR_REASON_AGENT_FAULT: _ErrorReason.ValueType  # 80
-    """INTERNAL. The agent failed unexpectedly. If known, the metadata has the
-    exception and the line of its code.
+    """INTERNAL. The agent failed unexpectedly. If known, the metadata has the exception
+    and the line of code that raised it.
     Example: {"reason": "AGENT_FAULT", "domain": "gymmesh",
     "metadata": {"agent": "tool_loop", "error_id": "a81c",
     "exception": "KeyError: 'plan'", "at": "best.py:12"}}
     """
     ERROR_REASON_BUDGET_SPENT: _ErrorReason.ValueType  # 81
-    """ABORTED. A budget of the operator or of the run is spent.
+    """ABORTED. The rollout used up a budget that the operator or the run had set.
     Example: {"reason": "BUDGET_SPENT", "domain": "gymmesh",
     "metadata": {"budget": "max_wall_s", "limit": "600"}}
     """
     ERROR_REASON_ROLLOUT_NOT_FOUND: _ErrorReason.ValueType  # 82
-    """NOT_FOUND. The agent does not hold that rollout, or no longer.
+    """NOT_FOUND. The agent never held that rollout, or no longer holds it.
     Example: {"reason": "ROLLOUT_NOT_FOUND", "domain": "gymmesh",
     "metadata": {"rollout_id": "r-17"}}
     """
     ERROR_REASON_CURSOR_LOST: _ErrorReason.ValueType  # 83
-    """OUT_OF_RANGE. The cursor names events that the agent no longer keeps; the
-    collector starts new attempts of the rollouts it had in flight.
+    """OUT_OF_RANGE. The cursor names events that the agent no longer keeps; the collector
+    starts new attempts of the rollouts that it had in flight.
     Example: {"reason": "CURSOR_LOST", "domain": "gymmesh",
     "metadata": {"cursor": "1290", "oldest": "4100"}}
     """
@@ -312,10 +314,11 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     "metadata": {"run_id": "run-3", "state": "FINISHED"}}
     """
     ERROR_REASON_CONSUMER_REPLACED: _ErrorReason.ValueType  # 92
-    """ABORTED. The consumer was taken for dead (`cause` is `lease`), another process
-    took its name (`name`), or the collector was restarted (`restart`). It starts
-    anew, without a cursor. Groups that it had not acknowledged are sent to others,
-    and it must drop them; after a restart they are sent to nobody.
+    """ABORTED. The consumer had no stream for a whole lease (`cause` is `lease`), another
+    process took the consumer's name (`name`), or the collector was restarted
+    (`restart`). The consumer must start again without a cursor, and drop the groups
+    that it has not acknowledged. The collector sends these groups to other consumers;
+    after a restart, it sends them to nobody.
     Example: {"reason": "CONSUMER_REPLACED", "domain": "gymmesh",
     "metadata": {"consumer": "rank-2", "cause": "lease"}}
     """
@@ -330,13 +333,14 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     "metadata": {"instance_id": "math-0"}}
     """
     ERROR_REASON_MUX_BROKEN: _ErrorReason.ValueType  # 110
-    """UNAVAILABLE. The mux connection broke with this call in flight.
+    """UNAVAILABLE. The mux connection broke while this call was in flight.
     Example: {"reason": "MUX_BROKEN", "domain": "gymmesh"}
     """
     ERROR_REASON_SANDBOX_NOT_FOUND: _ErrorReason.ValueType  # 120
     """NOT_FOUND. The sandbox never existed here, has ended, or reached its time limit. If the
-    service knows, `cause` says why it ended: `asked`, `expired` (its own lease), `life`,
-    `out_of_memory`, `removed`, `shutdown` or `lost`.
+    service knows why the sandbox ended, `cause` says so: `asked` (by a call), `expired`
+    (the owner's lease), `life` (its lifetime), `out_of_memory`, `removed` (by an
+    operator), `shutdown` or `lost`.
     Example: {"reason": "SANDBOX_NOT_FOUND", "domain": "gymmesh",
     "metadata": {"sandbox_id": "b-8", "instance_id": "boxes-0", "cause": "expired"}}
     """
@@ -358,17 +362,17 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """
     ERROR_REASON_SANDBOX_LOST: _ErrorReason.ValueType  # 124
     """UNAVAILABLE. The sandbox ended during the call: it was killed, or its host or
-    daemon became unreachable. An environment's error with this reason also has the
-    sandbox's `role` and the other fields of SandboxRef, because the call's answer, which
-    would have named a sandbox that opened during the call, is missing. The same holds for
-    SANDBOX_OUT_OF_MEMORY.
+    daemon became unreachable. If an environment sends this error, the metadata also has
+    the sandbox's `role` and the other fields of SandboxRef. A successful answer would
+    name a sandbox that opened during the call; the error has to name it instead. The
+    same applies to SANDBOX_OUT_OF_MEMORY.
     Example: {"reason": "SANDBOX_LOST", "domain": "gymmesh",
     "metadata": {"sandbox_id": "b-8", "cause": "killed"}}
     """
     ERROR_REASON_SANDBOX_OUT_OF_MEMORY: _ErrorReason.ValueType  # 125
-    """RESOURCE_EXHAUSTED. The whole sandbox was ended at its memory limit. If only a
-    process was killed and the sandbox keeps running, that is an exit by signal and not an
-    error.
+    """RESOURCE_EXHAUSTED. The whole sandbox reached its memory limit and was ended. If only
+    a process is killed and the sandbox keeps running, this is not an error: the process
+    ends by a signal.
     Example: {"reason": "SANDBOX_OUT_OF_MEMORY", "domain": "gymmesh",
     "metadata": {"sandbox_id": "b-8", "limit_bytes": "1073741824"}}
     """
@@ -378,7 +382,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     "metadata": {"sandbox_id": "b-8"}}
     """
     ERROR_REASON_SANDBOX_IMAGE_NOT_FOUND: _ErrorReason.ValueType  # 127
-    """NOT_FOUND. No image, root or snapshot of that name is here or can be fetched.
+    """NOT_FOUND. No image, folder or snapshot of that name exists here or can be fetched.
     Example: {"reason": "SANDBOX_IMAGE_NOT_FOUND", "domain": "gymmesh",
     "metadata": {"image": "python:3.13"}}
     """
@@ -388,7 +392,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     "metadata": {"image": "python:3.13", "cause": "layer 2 is damaged"}}
     """
     ERROR_REASON_SANDBOX_START_TIMEOUT: _ErrorReason.ValueType  # 129
-    """DEADLINE_EXCEEDED. The sandbox was not ready in time; nothing of it is left.
+    """DEADLINE_EXCEEDED. The sandbox was not ready in time, and was removed.
     Example: {"reason": "SANDBOX_START_TIMEOUT", "domain": "gymmesh",
     "metadata": {"timeout_s": "60"}}
     """
@@ -404,7 +408,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     "metadata": {"path": "/etc/../.."}}
     """
     ERROR_REASON_SANDBOX_PROCESS_NOT_FOUND: _ErrorReason.ValueType  # 132
-    """NOT_FOUND. No process with that id was started here, or its end is no longer kept.
+    """NOT_FOUND. No process with that id was started here, or the record of its end is no
+    longer kept.
     Example: {"reason": "SANDBOX_PROCESS_NOT_FOUND", "domain": "gymmesh",
     "metadata": {"process_id": "p-3"}}
     """
@@ -419,8 +424,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     "metadata": {"path": "/work/a.txt"}}
     """
     ERROR_REASON_SANDBOX_FILE_DENIED: _ErrorReason.ValueType  # 135
-    """PERMISSION_DENIED. The user that the call acts as lacks the permission for the file
-    or for a folder above it.
+    """PERMISSION_DENIED. The sandbox's user that the call acts as lacks the permission for
+    the file or for a folder above it.
     Example: {"reason": "SANDBOX_FILE_DENIED", "domain": "gymmesh",
     "metadata": {"path": "/root/key", "user": "sandbox"}}
     """
@@ -443,22 +448,22 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
-    """Why a call failed, beyond its status code. Each value names the status code
-    it comes with, what is in ErrorInfo.metadata, and an example.
+    """Why a call failed, beyond the status code. The comment of each value has the status
+    code, the meaning, and an example of the ErrorInfo with its metadata.
     """
 
 ERROR_REASON_UNSPECIFIED: ErrorReason.ValueType  # 0
 """Not used on the wire."""
 ERROR_REASON_REQUIRED_FIELD_MISSING: ErrorReason.ValueType  # 1
-"""INVALID_ARGUMENT. A field marked REQUIRED was not set. `field` is a dotted
-path; a field of a sub-message is required when the sub-message is set.
+"""INVALID_ARGUMENT. A field marked REQUIRED was not set. `field` is the field's dotted
+path. A field of a sub-message is required only when the sub-message is set.
 Example: {"reason": "REQUIRED_FIELD_MISSING", "domain": "gymmesh",
 "metadata": {"field": "session_id", "method":
 "gymmesh.resource.v1.ResourceService/CallTool"}}
 """
 ERROR_REASON_FIELD_INVALID: ErrorReason.ValueType  # 2
-"""INVALID_ARGUMENT. A field has an invalid value. `field` is empty when the
-bytes of a request cannot be decoded as its message at all.
+"""INVALID_ARGUMENT. A field has an invalid value. `field` is empty when the bytes of a
+request cannot be decoded at all.
 Example: {"reason": "FIELD_INVALID", "domain": "gymmesh",
 "metadata": {"field": "task.params.tools[1].parameters_json"}}
 """
@@ -468,7 +473,7 @@ Example: {"reason": "PARAMETER_UNSUPPORTED", "domain": "gymmesh",
 "metadata": {"parameter": "previous_response_id", "backend": "chat"}}
 """
 ERROR_REASON_TASK_INVALID: ErrorReason.ValueType  # 4
-"""INVALID_ARGUMENT. The task's row cannot be judged by this environment.
+"""INVALID_ARGUMENT. The environment cannot judge this task's row.
 Example: {"reason": "TASK_INVALID", "domain": "gymmesh",
 "metadata": {"task_id": "sum-17", "field": "expected_answer"}}
 """
@@ -478,18 +483,18 @@ Example: {"reason": "MESSAGE_TOO_LARGE", "domain": "gymmesh",
 "metadata": {"limit_bytes": "67108864"}}
 """
 ERROR_REASON_CREDENTIAL_INVALID: ErrorReason.ValueType  # 10
-"""UNAUTHENTICATED. The credential is missing, or not known here.
+"""UNAUTHENTICATED. The call has no credential, or one that the server does not know.
 Example: {"reason": "CREDENTIAL_INVALID", "domain": "gymmesh"}
 """
 ERROR_REASON_NOT_PERMITTED: ErrorReason.ValueType  # 11
-"""PERMISSION_DENIED. The caller may not do this.
+"""PERMISSION_DENIED. The caller lacks the permission for this call.
 Example: {"reason": "NOT_PERMITTED", "domain": "gymmesh",
 "metadata": {"method": "gymmesh.run.v1.RunService/ControlRun"}}
 """
 ERROR_REASON_SERVICE_NOT_FOUND: ErrorReason.ValueType  # 20
 """NOT_FOUND. No service instance of that kind and name is known and serving.
 `known`, if set, has the names of all instances of that kind, whether they
-serve or not, joined by ", ". Do not wait for a name that is not among them.
+serve or not, joined by ", ". Do not wait for a name that `known` does not have.
 Example: {"reason": "SERVICE_NOT_FOUND", "domain": "gymmesh",
 "metadata": {"service": "gymmesh.model.v1.ModelService", "name": "judge",
 "known": "policy"}}
@@ -514,14 +519,14 @@ Example: {"reason": "NOT_OFFERED", "domain": "gymmesh",
 "metadata": {"method": "gymmesh.resource.v1.ResourceService/NextTurn"}}
 """
 ERROR_REASON_CONTRACT_MISMATCH: ErrorReason.ValueType  # 25
-"""FAILED_PRECONDITION. The peer speaks a contract that is too old or too new.
+"""FAILED_PRECONDITION. The peer's version of the contract is too old or too new.
 Example: {"reason": "CONTRACT_MISMATCH", "domain": "gymmesh",
 "metadata": {"ours": "1.4", "theirs": "1.0"}}
 """
 ERROR_REASON_INTERNAL_FAULT: ErrorReason.ValueType  # 26
-"""INTERNAL. The server failed unexpectedly. The details are in its log under
-the metadata's `error_id`. At most the type of the exception and the place in
-the code are sent.
+"""INTERNAL. The server failed unexpectedly. The server's log has the details under the
+metadata's `error_id`. The server sends at most the type of the exception and the
+place in the code.
 Example: {"reason": "INTERNAL_FAULT", "domain": "gymmesh",
 "metadata": {"error_id": "5f0c2a"}}
 """
@@ -543,7 +548,7 @@ Example: {"reason": "CONTRACT_VIOLATED", "domain": "gymmesh",
 """
 ERROR_REASON_MODEL_UNREACHABLE: ErrorReason.ValueType  # 40
 """UNAVAILABLE. The model endpoint is unreachable or dropped the call. `sent` is
-`true` when the request had been sent to it before.
+`true` if the request had already been sent to the endpoint.
 Example: {"reason": "MODEL_UNREACHABLE", "domain": "gymmesh",
 "metadata": {"model": "policy", "cause": "connection refused"}}
 """
@@ -591,8 +596,8 @@ Example: {"reason": "MODEL_CREDENTIAL_REFUSED", "domain": "gymmesh",
 "metadata": {"model": "policy", "http_status": "401"}}
 """
 ERROR_REASON_CONVERSATION_UNKNOWN: ErrorReason.ValueType  # 49
-"""FAILED_PRECONDITION. The model service no longer holds the conversation;
-send it whole once, token bytes included.
+"""FAILED_PRECONDITION. The model service no longer holds the conversation; the caller
+must send the whole conversation once, including the token bytes.
 Example: {"reason": "CONVERSATION_UNKNOWN", "domain": "gymmesh",
 "metadata": {"conversation_id": "r-17/1"}}
 """
@@ -607,30 +612,31 @@ Example: {"reason": "RESPONSE_NOT_FOUND", "domain": "gymmesh",
 "metadata": {"request_id": "r-17/1/c2"}}
 """
 ERROR_REASON_TOKENS_DIVERGED: ErrorReason.ValueType  # 52
-"""ABORTED. The prompt of a call did not begin with the tokens of the call
-before it and no fork was declared (the exact-token law).
+"""ABORTED. The prompt of a call did not begin with the tokens of the previous call,
+although no fork was declared (the exact-token law).
 Example: {"reason": "TOKENS_DIVERGED", "domain": "gymmesh",
 "metadata": {"call_id": "c3", "position": "1841"}}
 """
 ERROR_REASON_WEIGHTS_STALE: ErrorReason.ValueType  # 53
-"""ABORTED. A rollout's weights are staler than its options allow.
+"""ABORTED. The weights of a rollout are more versions old than its options allow.
 Example: {"reason": "WEIGHTS_STALE", "domain": "gymmesh",
 "metadata": {"oldest": "41", "current": "46", "max_staleness": "4"}}
 """
 ERROR_REASON_SIDE_DATA_NOT_STORED: ErrorReason.ValueType  # 58
 """UNAVAILABLE. The model service could not write side data to its folder, so it did
-not answer the call. The cause is the operating system's.
+not answer the call. `cause` is the operating system's error.
 Example: {"reason": "SIDE_DATA_NOT_STORED", "domain": "gymmesh",
 "metadata": {"model": "policy", "cause": "No space left on device"}}
 """
 ERROR_REASON_SIDE_DATA_NOT_FOUND: ErrorReason.ValueType  # 59
-"""NOT_FOUND. The model service does not store side data of that digest, or has
-deleted it to stay within its bound.
+"""NOT_FOUND. The model service has no side data with that digest, or has deleted it to
+stay within the folder's size limit.
 Example: {"reason": "SIDE_DATA_NOT_FOUND", "domain": "gymmesh",
 "metadata": {"digest": "6f1e…"}}
 """
 ERROR_REASON_SESSION_NOT_FOUND: ErrorReason.ValueType  # 60
-"""NOT_FOUND. The session never existed here, was closed, or ended as idle.
+"""NOT_FOUND. The session never existed here, was closed, or was ended because it was
+idle.
 Example: {"reason": "SESSION_NOT_FOUND", "domain": "gymmesh",
 "metadata": {"session_id": "s-8", "instance_id": "math-0"}}
 """
@@ -640,15 +646,15 @@ Example: {"reason": "SESSION_LIMIT", "domain": "gymmesh",
 "metadata": {"limit": "5000"}}
 """
 ERROR_REASON_TOOL_NOT_FOUND: ErrorReason.ValueType  # 62
-"""NOT_FOUND. The environment has no tool of that name. For RPCs that name a
-tool outside a rollout; CallTool answers TOOL_OUTCOME_UNKNOWN_TOOL instead.
+"""NOT_FOUND. The environment has no tool of that name. Only RPCs that name a tool
+outside a rollout use this reason. CallTool answers TOOL_OUTCOME_UNKNOWN_TOOL.
 Example: {"reason": "TOOL_NOT_FOUND", "domain": "gymmesh",
 "metadata": {"tool": "calculater", "nearest": "calculator"}}
 """
 ERROR_REASON_ENVIRONMENT_FAULT: ErrorReason.ValueType  # 63
-"""INTERNAL. The environment itself failed while running a tool, a turn, or
-opening a session: not the model's mistake and not shown to it. Where it is
-known, the metadata names the exception and the line of code that raised it.
+"""INTERNAL. The environment's code failed in a tool, in a turn or while opening a
+session; this is not the model's mistake, and the model does not see it. If known,
+the metadata has the exception and the line of code that raised it.
 Example: {"reason": "ENVIRONMENT_FAULT", "domain": "gymmesh",
 "metadata": {"environment": "sql", "stage": "call_tool",
 "exception": "KeyError: 'table'", "at": "sql.py:31"}}
@@ -659,14 +665,14 @@ Example: {"reason": "TOOL_TIMEOUT", "domain": "gymmesh",
 "metadata": {"tool": "python", "timeout_s": "10"}}
 """
 ERROR_REASON_SESSION_STATE: ErrorReason.ValueType  # 65
-"""FAILED_PRECONDITION. The call does not fit the session's state, such as
-NextTurn after done.
+"""FAILED_PRECONDITION. The session's state does not allow the call, for example
+NextTurn after the episode was done.
 Example: {"reason": "SESSION_STATE", "domain": "gymmesh",
 "metadata": {"session_id": "s-8", "state": "done"}}
 """
 ERROR_REASON_VERIFIER_FAULT: ErrorReason.ValueType  # 70
-"""INTERNAL. The verifier failed: there is no verdict, and no reward. Where it
-is known, the metadata names the exception and the line of code that raised it.
+"""INTERNAL. The verifier failed: there is no verdict, and no reward. If known, the
+metadata has the exception and the line of code that raised it.
 Example: {"reason": "VERIFIER_FAULT", "domain": "gymmesh",
 "metadata": {"verifier": "math", "stage": "verify",
 "exception": "KeyError: 'answer'", "at": "shop.py:31"}}
@@ -677,25 +683,25 @@ Example: {"reason": "VERIFIER_TIMEOUT", "domain": "gymmesh",
 "metadata": {"verifier": "math", "timeout_s": "10"}}
 """
 ERROR_REASON_AGENT_FAULT: ErrorReason.ValueType  # 80
-"""INTERNAL. The agent failed unexpectedly. If known, the metadata has the
-exception and the line of its code.
+"""INTERNAL. The agent failed unexpectedly. If known, the metadata has the exception
+and the line of code that raised it.
 Example: {"reason": "AGENT_FAULT", "domain": "gymmesh",
 "metadata": {"agent": "tool_loop", "error_id": "a81c",
 "exception": "KeyError: 'plan'", "at": "best.py:12"}}
 """
 ERROR_REASON_BUDGET_SPENT: ErrorReason.ValueType  # 81
-"""ABORTED. A budget of the operator or of the run is spent.
+"""ABORTED. The rollout used up a budget that the operator or the run had set.
 Example: {"reason": "BUDGET_SPENT", "domain": "gymmesh",
 "metadata": {"budget": "max_wall_s", "limit": "600"}}
 """
 ERROR_REASON_ROLLOUT_NOT_FOUND: ErrorReason.ValueType  # 82
-"""NOT_FOUND. The agent does not hold that rollout, or no longer.
+"""NOT_FOUND. The agent never held that rollout, or no longer holds it.
 Example: {"reason": "ROLLOUT_NOT_FOUND", "domain": "gymmesh",
 "metadata": {"rollout_id": "r-17"}}
 """
 ERROR_REASON_CURSOR_LOST: ErrorReason.ValueType  # 83
-"""OUT_OF_RANGE. The cursor names events that the agent no longer keeps; the
-collector starts new attempts of the rollouts it had in flight.
+"""OUT_OF_RANGE. The cursor names events that the agent no longer keeps; the collector
+starts new attempts of the rollouts that it had in flight.
 Example: {"reason": "CURSOR_LOST", "domain": "gymmesh",
 "metadata": {"cursor": "1290", "oldest": "4100"}}
 """
@@ -721,10 +727,11 @@ Example: {"reason": "RUN_STATE", "domain": "gymmesh",
 "metadata": {"run_id": "run-3", "state": "FINISHED"}}
 """
 ERROR_REASON_CONSUMER_REPLACED: ErrorReason.ValueType  # 92
-"""ABORTED. The consumer was taken for dead (`cause` is `lease`), another process
-took its name (`name`), or the collector was restarted (`restart`). It starts
-anew, without a cursor. Groups that it had not acknowledged are sent to others,
-and it must drop them; after a restart they are sent to nobody.
+"""ABORTED. The consumer had no stream for a whole lease (`cause` is `lease`), another
+process took the consumer's name (`name`), or the collector was restarted
+(`restart`). The consumer must start again without a cursor, and drop the groups
+that it has not acknowledged. The collector sends these groups to other consumers;
+after a restart, it sends them to nobody.
 Example: {"reason": "CONSUMER_REPLACED", "domain": "gymmesh",
 "metadata": {"consumer": "rank-2", "cause": "lease"}}
 """
@@ -739,13 +746,14 @@ Example: {"reason": "INSTANCE_EXISTS", "domain": "gymmesh",
 "metadata": {"instance_id": "math-0"}}
 """
 ERROR_REASON_MUX_BROKEN: ErrorReason.ValueType  # 110
-"""UNAVAILABLE. The mux connection broke with this call in flight.
+"""UNAVAILABLE. The mux connection broke while this call was in flight.
 Example: {"reason": "MUX_BROKEN", "domain": "gymmesh"}
 """
 ERROR_REASON_SANDBOX_NOT_FOUND: ErrorReason.ValueType  # 120
 """NOT_FOUND. The sandbox never existed here, has ended, or reached its time limit. If the
-service knows, `cause` says why it ended: `asked`, `expired` (its own lease), `life`,
-`out_of_memory`, `removed`, `shutdown` or `lost`.
+service knows why the sandbox ended, `cause` says so: `asked` (by a call), `expired`
+(the owner's lease), `life` (its lifetime), `out_of_memory`, `removed` (by an
+operator), `shutdown` or `lost`.
 Example: {"reason": "SANDBOX_NOT_FOUND", "domain": "gymmesh",
 "metadata": {"sandbox_id": "b-8", "instance_id": "boxes-0", "cause": "expired"}}
 """
@@ -767,17 +775,17 @@ Example: {"reason": "SANDBOX_LIMIT", "domain": "gymmesh",
 """
 ERROR_REASON_SANDBOX_LOST: ErrorReason.ValueType  # 124
 """UNAVAILABLE. The sandbox ended during the call: it was killed, or its host or
-daemon became unreachable. An environment's error with this reason also has the
-sandbox's `role` and the other fields of SandboxRef, because the call's answer, which
-would have named a sandbox that opened during the call, is missing. The same holds for
-SANDBOX_OUT_OF_MEMORY.
+daemon became unreachable. If an environment sends this error, the metadata also has
+the sandbox's `role` and the other fields of SandboxRef. A successful answer would
+name a sandbox that opened during the call; the error has to name it instead. The
+same applies to SANDBOX_OUT_OF_MEMORY.
 Example: {"reason": "SANDBOX_LOST", "domain": "gymmesh",
 "metadata": {"sandbox_id": "b-8", "cause": "killed"}}
 """
 ERROR_REASON_SANDBOX_OUT_OF_MEMORY: ErrorReason.ValueType  # 125
-"""RESOURCE_EXHAUSTED. The whole sandbox was ended at its memory limit. If only a
-process was killed and the sandbox keeps running, that is an exit by signal and not an
-error.
+"""RESOURCE_EXHAUSTED. The whole sandbox reached its memory limit and was ended. If only
+a process is killed and the sandbox keeps running, this is not an error: the process
+ends by a signal.
 Example: {"reason": "SANDBOX_OUT_OF_MEMORY", "domain": "gymmesh",
 "metadata": {"sandbox_id": "b-8", "limit_bytes": "1073741824"}}
 """
@@ -787,7 +795,7 @@ Example: {"reason": "SANDBOX_DISK_FULL", "domain": "gymmesh",
 "metadata": {"sandbox_id": "b-8"}}
 """
 ERROR_REASON_SANDBOX_IMAGE_NOT_FOUND: ErrorReason.ValueType  # 127
-"""NOT_FOUND. No image, root or snapshot of that name is here or can be fetched.
+"""NOT_FOUND. No image, folder or snapshot of that name exists here or can be fetched.
 Example: {"reason": "SANDBOX_IMAGE_NOT_FOUND", "domain": "gymmesh",
 "metadata": {"image": "python:3.13"}}
 """
@@ -797,7 +805,7 @@ Example: {"reason": "SANDBOX_IMAGE_FAILED", "domain": "gymmesh",
 "metadata": {"image": "python:3.13", "cause": "layer 2 is damaged"}}
 """
 ERROR_REASON_SANDBOX_START_TIMEOUT: ErrorReason.ValueType  # 129
-"""DEADLINE_EXCEEDED. The sandbox was not ready in time; nothing of it is left.
+"""DEADLINE_EXCEEDED. The sandbox was not ready in time, and was removed.
 Example: {"reason": "SANDBOX_START_TIMEOUT", "domain": "gymmesh",
 "metadata": {"timeout_s": "60"}}
 """
@@ -813,7 +821,8 @@ Example: {"reason": "SANDBOX_PATH_INVALID", "domain": "gymmesh",
 "metadata": {"path": "/etc/../.."}}
 """
 ERROR_REASON_SANDBOX_PROCESS_NOT_FOUND: ErrorReason.ValueType  # 132
-"""NOT_FOUND. No process with that id was started here, or its end is no longer kept.
+"""NOT_FOUND. No process with that id was started here, or the record of its end is no
+longer kept.
 Example: {"reason": "SANDBOX_PROCESS_NOT_FOUND", "domain": "gymmesh",
 "metadata": {"process_id": "p-3"}}
 """
@@ -828,8 +837,8 @@ Example: {"reason": "SANDBOX_FILE_NOT_FOUND", "domain": "gymmesh",
 "metadata": {"path": "/work/a.txt"}}
 """
 ERROR_REASON_SANDBOX_FILE_DENIED: ErrorReason.ValueType  # 135
-"""PERMISSION_DENIED. The user that the call acts as lacks the permission for the file
-or for a folder above it.
+"""PERMISSION_DENIED. The sandbox's user that the call acts as lacks the permission for
+the file or for a folder above it.
 Example: {"reason": "SANDBOX_FILE_DENIED", "domain": "gymmesh",
 "metadata": {"path": "/root/key", "user": "sandbox"}}
 """
@@ -854,9 +863,9 @@ Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015
 
 @_typing.final
 class ReasonRule(_message.Message):
-    """How the receiver handles a reason. Each reason below has a rule, as an
-    option of its enum value, so that every language reads the table from the
-    descriptors instead of repeating it.
+    """How the receiver handles a reason. Each reason below has a rule as an option of its
+    enum value. So every language reads the table of rules from the descriptors and needs
+    no copy of the table.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -866,7 +875,7 @@ class ReasonRule(_message.Message):
     BOUNDARY_FIELD_NUMBER: _builtins.int
     REPEATS_FIELD_NUMBER: _builtins.int
     code: _code_pb2.Code.ValueType
-    """The status code that the reason comes with."""
+    """The status code of an error with this reason."""
     retry_safe: _builtins.bool
     """Whether a retry with new ids and in a new session may succeed. An agent
     copies it to `Failure.retry_safe`. Exception: once a session may exist, a
@@ -874,13 +883,14 @@ class ReasonRule(_message.Message):
     """
     boundary: _rollout_pb2.Boundary.ValueType
     """The boundary of a rollout that fails with this reason, in whichever step.
-    Unspecified: the step decides (model calls MODEL, CallTool TOOL, sessions
-    and turns RESOURCE, verification VERIFIER, all else AGENT).
+    Unspecified: the step that failed decides the boundary (a model call MODEL,
+    CallTool TOOL, a session or turn RESOURCE, verification VERIFIER, anything else
+    AGENT).
     """
     repeats: _builtins.bool
     """Whether the code of an environment, an agent or a server is at fault: the
-    same code fails again with the same input. A retry is as safe as
-    `retry_safe` says, and succeeds only once the code has been fixed.
+    same code fails again with the same input. `retry_safe` still says whether a retry
+    is safe, but a retry succeeds only after the code has been fixed.
     """
     def __init__(
         self,
@@ -900,9 +910,9 @@ Global___ReasonRule: _TypeAlias = ReasonRule  # noqa: Y015
 
 @_typing.final
 class ModelUsage(_message.Message):
-    """The model calls that a call had made before it failed. It is an additional
-    detail of the status of an error from Verify and NextTurn, and absent when no
-    model was called. A successful answer has it in `model_usage`.
+    """The model calls that Verify or NextTurn had made before it failed. This message is an
+    additional detail of the error's status. It is absent if no model was called. A
+    successful answer has the same usage in `model_usage`.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -927,6 +937,6 @@ Global___ModelUsage: _TypeAlias = ModelUsage  # noqa: Y015
 
 RULE_FIELD_NUMBER: _builtins.int
 rule: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.EnumValueOptions, Global___ReasonRule]
-"""The rule of a reason. The number is of the range for use within one
-organisation; it is never sent, only read from descriptors.
+"""The rule of a reason. The field number is from the range for use within one
+organisation. The rule is never sent; programs read it from descriptors.
 """

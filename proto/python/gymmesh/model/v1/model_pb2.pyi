@@ -23,7 +23,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class ConversationRef(_message.Message):
-    """A call's position in a conversation, so that only new items are sent."""
+    """A call's position in a conversation. With it, a caller sends only the new items."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -36,21 +36,21 @@ class ConversationRef(_message.Message):
     attempt and actor.
     """
     parent_call_id: _builtins.str
-    """The call that this one continues: its input and output come before
-    `params.input`. Empty: `params.input` is the whole conversation.
+    """The id of the parent call, which this call continues. The parent's input and output
+    come before `params.input`. Empty: `params.input` is the whole conversation.
     """
     parent_token: _builtins.bytes
-    """The `conversation_token` that came with the parent call's answer; set
-    exactly when `parent_call_id` is. A server that does not hold the call with
-    exactly this token answers FAILED_PRECONDITION / CONVERSATION_UNKNOWN. The token
-    is opaque to the caller. A caller that has since changed any item of the
-    conversation must send the whole conversation.
+    """The `conversation_token` of the parent call's answer. Set exactly when
+    `parent_call_id` is set. A server that does not hold the parent call with this token
+    answers FAILED_PRECONDITION / CONVERSATION_UNKNOWN. The token is opaque to the
+    caller. If the caller has since changed any item of the conversation, it must send
+    the whole conversation.
     """
     @_builtins.property
     def prefix_tokens(self) -> Global___PrefixTokens:
-        """The tokens of the conversation so far, sent by a caller that resends a
-        conversation whole after CONVERSATION_UNKNOWN, so that nothing the model
-        wrote is tokenised again.
+        """The tokens of the conversation so far. A caller sets them when it sends the whole
+        conversation again after CONVERSATION_UNKNOWN. So text that the model wrote is not
+        tokenised again.
         """
 
     def __init__(
@@ -104,20 +104,20 @@ class PrefixTokens(_message.Message):
     """The token ids, each a little-endian int32."""
     @_builtins.property
     def item_ends(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """For each of the leading items of `params.input` that the tokens cover, the
-        number of tokens up to and including it. An item whose own end is not known
-        has the next known end: a caller that knows only where calls begin and end sets
-        the prompt's end for all items of a call's prompt, and the answer's end for all
-        items of its answer. The last end is the number of tokens. If it is less, or
-        there is none, the items of the remaining tokens were changed, and the call is a
-        fork (FORK_REASON_HISTORY_REWRITTEN).
+        """The tokens cover the first items of `params.input`. For each of these items: the
+        number of tokens up to and including the item. If an item's own end is not known, it
+        has the next known end. For example, a caller that knows only where calls begin and
+        end uses the prompt's end for all items of a prompt, and the answer's end for all
+        items of an answer. The last end is normally the number of tokens. If the last end is
+        less, or there are no ends, the items of the remaining tokens were changed, and the
+        call is a fork (FORK_REASON_HISTORY_REWRITTEN).
         """
 
     @_builtins.property
     def side_data_rows(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
-        """By the name of side data, how many leading tokens have a row in the calls
-        before, without a gap. The answer then has the rows behind these. A name that
-        is missing: none.
+        """For each name of side data: how many tokens from the start, without a gap, have a row
+        in earlier calls. The answer then has the rows of the tokens after these. A name that
+        is missing counts as zero.
         """
 
     def __init__(
@@ -150,31 +150,31 @@ class CreateResponseRequest(_message.Message):
     SEED_FIELD_NUMBER: _builtins.int
     APPEND_ONLY_FIELD_NUMBER: _builtins.int
     rollout_id: _builtins.str
-    """The rollout on whose behalf the call is made: for routing to the replica
-    that holds its prefix, for metrics, and for attributing usage. Empty
-    outside rollouts.
+    """The rollout on whose behalf the call is made; empty outside rollouts. The server uses
+    it to route the call to the endpoint that holds the rollout's prefix, for metrics,
+    and to attribute usage.
     """
     request_id: _builtins.str
-    """Makes a retry safe: the same id at the same instance returns the same
-    response for ten minutes after the call's end, or until 4,096 later calls
-    have ended; after that it samples again. The same id with a different request
-    within that time is FAILED_PRECONDITION / REQUEST_ID_REUSED. A failed call is
-    not remembered: the same id then samples again, for sampling has no side
-    effect. Empty: every call samples again.
+    """Makes a retry safe: a call with the same id at the same instance returns the same
+    response. The server remembers the id for ten minutes after the call's end, or until
+    4,096 later calls have ended; after that it samples again. The same id with a
+    different request within that time is FAILED_PRECONDITION / REQUEST_ID_REUSED. The
+    server does not remember a failed call: a retry then samples again, since sampling
+    has no side effect. Empty: every call samples.
     """
     call_id: _builtins.str
-    """The call's id for `parent_call_id` of later calls, chosen by the caller;
-    the server makes one when it is empty.
+    """The call's id, which later calls use as `parent_call_id`. The caller chooses it; if
+    it is empty, the server makes one.
     """
     seed: _builtins.int
-    """Seeds the sampling; absent: the backend chooses. A backend that cannot seed its
-    sampling ignores it, and GetModel says so.
+    """The seed of the sampling; absent: the backend chooses. A backend that cannot seed its
+    sampling ignores this field, and GetModel says so.
     """
     append_only: _builtins.bool
     """Keep the tokens of the conversation so far, and render only the new items after
-    them, even if the chat template would now write the history differently. If
-    that is not possible, the whole prompt is rendered, as a fork. A server without
-    the capability `append_only` ignores it.
+    these tokens, even if the chat template would write the history differently in this
+    call. If that is not possible, the server renders the whole prompt, as a fork. A
+    server without the capability `append_only` ignores this field.
     """
     @_builtins.property
     def params(self) -> _responses_pb2.ResponseParams:
@@ -184,13 +184,13 @@ class CreateResponseRequest(_message.Message):
 
     @_builtins.property
     def conversation(self) -> Global___ConversationRef:
-        """The conversation that the call belongs to. Absent: `params.input` is whole
-        and nothing is cached.
+        """The conversation that the call belongs to. Absent: `params.input` is the whole
+        conversation, and the server caches nothing.
         """
 
     @_builtins.property
     def capture(self) -> _tokens_pb2.CaptureOptions:
-        """What to capture beside the response."""
+        """What to capture in addition to the response."""
 
     def __init__(
         self,
@@ -239,36 +239,36 @@ class CreateResponseResponse(_message.Message):
     RETRY_US_FIELD_NUMBER: _builtins.int
     RETRIES_FIELD_NUMBER: _builtins.int
     call_id: _builtins.str
-    """The id by which later calls name this one."""
+    """The call's id, which later calls use as `parent_call_id`."""
     queue_us: _builtins.int
-    """Microseconds that the call waited in the service for a place."""
+    """Microseconds that the call waited in the service for a free place."""
     from_cache: _builtins.bool
-    """True when the answer came from an earlier call with the same request_id, and
-    `response`, `call_id` and `tokens` are then those of that call; or when it
-    came from a response cache: then `response` is that of the call that was
-    kept, whose tokens were not consumed again.
+    """True when the answer came from an earlier call with the same request_id; `response`,
+    `call_id` and `tokens` are then those of that call. Also true when the answer came
+    from a response cache; `response` is then the cached one, and its tokens were not
+    consumed again.
     """
     conversation_token: _builtins.bytes
-    """Identifies the conversation up to and including this answer, as the server holds
-    it; for `parent_token` of the next call. At most 64 bytes, and unique to this
+    """Identifies the conversation up to and including this answer, as the server holds it.
+    The next call sends it as `parent_token`. At most 64 bytes, and unique to this
     answer. Empty when the call had no `conversation`, or when the server keeps
     nothing; the next call must then send the whole conversation.
     """
     endpoint_us: _builtins.int
-    """Microseconds from sending the request that was answered to its answer."""
+    """Microseconds of the last request to the endpoint, the one that was answered."""
     retry_us: _builtins.int
-    """Microseconds spent on requests before that one, and waiting between them."""
+    """Microseconds of earlier requests, which failed, and of the waits between requests."""
     @_builtins.property
     def response(self) -> _responses_pb2.Response:
         """The answer."""
 
     @_builtins.property
     def tokens(self) -> _tokens_pb2.TokenCapture:
-        """The tokens, as far as asked for and available."""
+        """The tokens, if requested and available."""
 
     @_builtins.property
     def retries(self) -> _containers.RepeatedCompositeFieldContainer[_retries_pb2.CallRetries]:
-        """The retries at the endpoint, by reason, in the order of each reason's first."""
+        """The retries at the endpoint, by reason, in the order in which the reasons occurred."""
 
     def __init__(
         self,
@@ -331,7 +331,7 @@ class StreamResponseResponse(_message.Message):
 
     @_builtins.property
     def completed(self) -> Global___CreateResponseResponse:
-        """The whole answer; last."""
+        """The whole answer. The last frame of the stream."""
 
     def __init__(
         self,
@@ -426,7 +426,7 @@ Global___AbortResponseResponse: _TypeAlias = AbortResponseResponse  # noqa: Y015
 
 @_typing.final
 class GetModelRequest(_message.Message):
-    """Asks what the model is."""
+    """Requests the model's description."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -443,7 +443,7 @@ Global___GetModelRequest: _TypeAlias = GetModelRequest  # noqa: Y015
 
 @_typing.final
 class ModelCapabilities(_message.Message):
-    """What a model service can do."""
+    """The capabilities of a model service."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -468,28 +468,28 @@ class ModelCapabilities(_message.Message):
     logprobs: _builtins.bool
     """Log probabilities can be captured."""
     conversations: _builtins.bool
-    """Conversations are cached, so that only new items need be sent. When
-    `token_ids` is set, too, they are continued token by token.
+    """Conversations are cached, so callers can send only new items. If `token_ids` is also
+    set, conversations are continued token by token.
     """
     abort: _builtins.bool
     """Running generations can be aborted."""
     images: _builtins.bool
-    """Images are understood."""
+    """Images are supported."""
     tools: _builtins.bool
-    """Function tools are understood."""
+    """Function tools are supported."""
     seed: _builtins.bool
     """`seed` is honoured."""
     append_only: _builtins.bool
     """`append_only` is honoured."""
     logprob_distribution: _tokens_pb2.LogprobDistribution.ValueType
-    """Which distribution captured log probabilities are of."""
+    """The probability distribution that captured log probabilities refer to."""
     scoring: _builtins.bool
     """ScoreContinuations is offered."""
     adapters: _builtins.bool
     """Calls can name an adapter: `SetWeightsVersionRequest.adapter` is honoured."""
     weights_loading: _builtins.bool
-    """Calls can wait for new weights: `SetWeightsVersionRequest.loading_s` is honoured.
-    A server without it would announce the version at once.
+    """Calls can wait for new weights: `SetWeightsVersionRequest.loading_s` is honoured. A
+    server without this capability would set the version at once.
     """
     @_builtins.property
     def side_data(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -523,7 +523,7 @@ Global___ModelCapabilities: _TypeAlias = ModelCapabilities  # noqa: Y015
 
 @_typing.final
 class GetModelResponse(_message.Message):
-    """What the model is."""
+    """The model's description."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -541,31 +541,31 @@ class GetModelResponse(_message.Message):
     """The service's name in the mesh, such as `policy`."""
     backend: _builtins.str
     """The backend's kind: `openai`, `azure`, `vllm`, `chat`, `responses`,
-    `local`, `replay`; `program` where a program gave the service a backend.
+    `local`, `replay`; `program` if a program passed a backend object to the service.
     """
     endpoint_model: _builtins.str
     """The model's name at the endpoint."""
     context_tokens: _builtins.int
-    """The context in tokens; zero when not known."""
+    """The size of the model's context in tokens; zero: unknown."""
     weights_version: _builtins.int
-    """The current version of the weights; absent when not known."""
+    """The current version of the weights; absent if unknown."""
     contract_version: _builtins.str
     """The contract's version, such as `1.0`."""
     adapter: _builtins.str
-    """The adapter (LoRA) that generates; empty: none."""
+    """The name of the adapter (LoRA) that generates; empty: no adapter."""
     calls_in_flight: _builtins.int
-    """Calls that the endpoint may be answering: begun, not answered yet, and not waiting
-    for new weights. While calls wait (`loading_s`) this number only falls; at zero
-    nothing that this service sent is at the endpoint.
+    """The number of calls that the endpoint may be answering: begun, not answered yet, and
+    not waiting for new weights. While calls wait (`loading_s`), this number only falls.
+    At zero, the endpoint has no call of this service.
     """
     @_builtins.property
     def capabilities(self) -> Global___ModelCapabilities:
-        """What it can do."""
+        """The service's capabilities."""
 
     @_builtins.property
     def adapters_in_use(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The adapters that calls in flight have named, without order. Only an adapter that
-        no service lists, and that generates no more, may be unloaded from the endpoints.
+        """The adapters that calls in flight have named, in no order. A trainer may unload an
+        adapter from the endpoints only if no service lists it here or in `adapter`.
         """
 
     def __init__(
@@ -601,30 +601,41 @@ class SetWeightsVersionRequest(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     ADAPTER_FIELD_NUMBER: _builtins.int
     LOADING_S_FIELD_NUMBER: _builtins.int
+    ENDPOINTS_FIELD_NUMBER: _builtins.int
     version: _builtins.int
-    """The version that generates from now on; 0 is a version like any other."""
+    """The version of the weights that generate from now on. 0 is a valid version."""
     adapter: _builtins.str
-    """The name of the adapter (LoRA) at the endpoint that generates from now on; empty:
-    none.
+    """The name of the adapter (LoRA) at the endpoint that generates from now on; empty: no
+    adapter.
     """
     loading_s: _builtins.int
-    """Present: the version is about to be loaded and not in force yet. For so many
-    seconds, at most 3,600, calls that the server has not sent to its endpoint wait.
-    The next SetWeightsVersion without this field ends the wait, and so does 0, which
-    leaves the weights as they were. An answer that the endpoint aborts meanwhile is
-    not a failure: the call waits too, and then continues from its tokens, or begins
-    again where the backend cannot continue. Not after the call's deadline.
+    """Set if the version is about to be loaded and is not in force yet. Calls that the
+    server has not sent to its endpoint then wait for this number of seconds, at most
+    3,600. The next SetWeightsVersion without this field ends the wait. A value of 0 also
+    ends the wait, and leaves the weights as they were. If the endpoint aborts an answer
+    during the wait, the call does not fail. It waits too, and then continues from its
+    tokens, or begins again if the backend cannot continue. No call waits longer than its
+    deadline.
     """
+    @_builtins.property
+    def endpoints(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """URLs of the inference servers that have loaded the version, or are about to load
+        it. If the list is not empty, the service rejects a version that a server lacks: it
+        answers FIELD_INVALID if it calls a server whose scheme, host and port no entry
+        has, and nothing changes. `localhost` is the same host as `127.0.0.1`.
+        """
+
     def __init__(
         self,
         *,
         version: _builtins.int | None = ...,
         adapter: _builtins.str = ...,
         loading_s: _builtins.int | None = ...,
+        endpoints: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_loading_s", b"_loading_s", "_version", b"_version", "loading_s", b"loading_s", "version", b"version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_loading_s", b"_loading_s", "_version", b"_version", "adapter", b"adapter", "loading_s", b"loading_s", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_loading_s", b"_loading_s", "_version", b"_version", "adapter", b"adapter", "endpoints", b"endpoints", "loading_s", b"loading_s", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__loading_s: _TypeAlias = _typing.Literal["loading_s"]  # noqa: Y015
     _WhichOneofArgType__loading_s: _TypeAlias = _typing.Literal["_loading_s", b"_loading_s"]  # noqa: Y015
@@ -645,7 +656,7 @@ class SetWeightsVersionResponse(_message.Message):
 
     PREVIOUS_FIELD_NUMBER: _builtins.int
     previous: _builtins.int
-    """The version before, absent when there was none."""
+    """The previous version; absent if there was none."""
     def __init__(
         self,
         *,
@@ -663,7 +674,7 @@ Global___SetWeightsVersionResponse: _TypeAlias = SetWeightsVersionResponse  # no
 
 @_typing.final
 class ScoreContinuationsRequest(_message.Message):
-    """Asks how probable texts are."""
+    """Requests the log probabilities of texts."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -674,17 +685,17 @@ class ScoreContinuationsRequest(_message.Message):
     """The rollout on whose behalf the call is made, as in CreateResponse."""
     @_builtins.property
     def params(self) -> _responses_pb2.ResponseParams:
-        """The conversation before each continuation, whole, with its instructions and
-        tools. The server renders it as CreateResponse does. It ignores parameters that the
-        prompt does not depend on: scores are at temperature 1, before any cut.
+        """The whole conversation before each continuation, with its instructions and tools. The
+        server renders the conversation as CreateResponse does. It ignores parameters that do
+        not change the prompt: scores are at temperature 1, before any cut such as top_p.
         """
 
     @_builtins.property
     def continuations(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The texts, each as the beginning of the model's answer; at least one, at most
-        256. An empty one is INVALID_ARGUMENT / FIELD_INVALID. So is one whose first
-        characters the tokenizer joins with the prompt's last ones: after the prompt's
-        tokens the model does not write it.
+        """The texts, at least one and at most 256. Each text is the beginning of a possible
+        answer. An empty text is INVALID_ARGUMENT / FIELD_INVALID. So is a text if the
+        tokenizer joins its first characters with the last characters of the prompt, because
+        the model cannot write such a text after the prompt's tokens.
         """
 
     def __init__(
@@ -704,7 +715,7 @@ Global___ScoreContinuationsRequest: _TypeAlias = ScoreContinuationsRequest  # no
 
 @_typing.final
 class ContinuationScore(_message.Message):
-    """How probable one text is."""
+    """The log probabilities of one text."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -712,15 +723,15 @@ class ContinuationScore(_message.Message):
     LOGPROBS_FIELD_NUMBER: _builtins.int
     GREEDY_FIELD_NUMBER: _builtins.int
     token_ids: _builtins.bytes
-    """The text's token ids, each a little-endian int32: those that the prompt and the
-    text, tokenised together, have after the prompt's.
+    """The text's token ids, each a little-endian int32. The server tokenises prompt and
+    text together, and removes the prompt's ids.
     """
     logprobs: _builtins.bytes
-    """The log probability of each of them, each a little-endian float32: finite and at
+    """The log probability of each token id, each a little-endian float32: finite and at
     most 0, up to rounding.
     """
     greedy: _builtins.bool
-    """Whether no token is more probable than each of them at its place."""
+    """Whether each of these tokens is the most probable token at its place."""
     def __init__(
         self,
         *,
@@ -747,14 +758,14 @@ class ScoreContinuationsResponse(_message.Message):
     WEIGHTS_VERSION_FIELD_NUMBER: _builtins.int
     QUEUE_US_FIELD_NUMBER: _builtins.int
     prompt_tokens: _builtins.int
-    """How many tokens the prompt has."""
+    """The number of tokens of the prompt."""
     weights_version: _builtins.int
-    """The version of the weights; absent when not known."""
+    """The version of the weights; absent if unknown."""
     queue_us: _builtins.int
-    """Microseconds that the call waited in the service for a place."""
+    """Microseconds that the call waited in the service for a free place."""
     @_builtins.property
     def scores(self) -> _containers.RepeatedCompositeFieldContainer[Global___ContinuationScore]:
-        """One for each continuation, in order. All are by the same weights."""
+        """One score for each continuation, in order. The same weights computed all scores."""
 
     def __init__(
         self,
@@ -776,7 +787,7 @@ Global___ScoreContinuationsResponse: _TypeAlias = ScoreContinuationsResponse  # 
 
 @_typing.final
 class ReadSideDataRequest(_message.Message):
-    """Asks for the numbers of side data."""
+    """Requests the numbers of side data."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -785,7 +796,7 @@ class ReadSideDataRequest(_message.Message):
     digest: _builtins.bytes
     """The digest in SideData: 32 bytes."""
     offset: _builtins.int
-    """The first byte wanted, from 0."""
+    """The first byte to read, from 0."""
     def __init__(
         self,
         *,
@@ -811,7 +822,7 @@ class ReadSideDataResponse(_message.Message):
     data: _builtins.bytes
     """The piece; empty only when `offset` is the end."""
     size: _builtins.int
-    """How many bytes the numbers have in all; the same in each piece."""
+    """The total number of bytes of the numbers; the same in each piece."""
     def __init__(
         self,
         *,

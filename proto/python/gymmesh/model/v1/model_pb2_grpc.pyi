@@ -27,8 +27,8 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class ModelServiceStub:
-    """One model, independent of its backend. Stateless for callers: conversations are
-    only a cache, and any replica can answer any call.
+    """One model, independent of its backend. The service is stateless for callers: it keeps
+    conversations only as a cache, so any replica can answer any call.
 
     Every RPC honours the caller's deadline: when it passes, the server stops the
     work at the endpoint as well and answers DEADLINE_EXCEEDED / MODEL_TIMEOUT.
@@ -42,10 +42,10 @@ class ModelServiceStub:
     CreateResponse: _grpc.UnaryUnaryMultiCallable[_model_pb2.CreateResponseRequest, _model_pb2.CreateResponseResponse]
     """Asks the model for one answer and returns it whole.
 
-    The server must pass every parameter of `params` to its backend, or refuse the
-    call with INVALID_ARGUMENT / PARAMETER_UNSUPPORTED and the name of the
-    unsupported one. It never drops a parameter silently. An answer that was cut
-    short is a success whose response has status `incomplete`. A conversation
+    The server must pass every parameter of `params` to its backend. If the backend does
+    not support a parameter, the server refuses the call with INVALID_ARGUMENT /
+    PARAMETER_UNSUPPORTED and the parameter's name. It never drops a parameter silently.
+    An answer that was cut short is a success; its status is `incomplete`. A conversation
     longer than the context is OUT_OF_RANGE / MODEL_CONTEXT_EXCEEDED. Other
     failures of the endpoint have one of the MODEL_* reasons.
 
@@ -65,49 +65,51 @@ class ModelServiceStub:
     AbortResponse: _grpc.UnaryUnaryMultiCallable[_model_pb2.AbortResponseRequest, _model_pb2.AbortResponseResponse]
     """Stops the generation of an answer. The call that requested it then returns the
     partial answer, with its tokens, as status `incomplete` and reason `aborted`.
-    NOT_FOUND / RESPONSE_NOT_FOUND when no such call runs here, and
-    UNIMPLEMENTED / NOT_OFFERED when GetModel does not have `abort`.
+    If no such call is running here, AbortResponse is NOT_FOUND / RESPONSE_NOT_FOUND. If
+    GetModel does not have `abort`, it is UNIMPLEMENTED / NOT_OFFERED.
     """
     GetModel: _grpc.UnaryUnaryMultiCallable[_model_pb2.GetModelRequest, _model_pb2.GetModelResponse]
-    """Says what the model is and what its backend can do. Must answer without
-    calling the endpoint.
+    """Describes the model and the capabilities of its backend. The server must answer
+    without calling the endpoint.
     """
     SetWeightsVersion: _grpc.UnaryUnaryMultiCallable[_model_pb2.SetWeightsVersionRequest, _model_pb2.SetWeightsVersionResponse]
-    """Tells the service which weights generate: the endpoint's own, or an adapter
-    (LoRA) at the endpoint. Calls that begin afterwards carry the new version and
-    name the adapter at the endpoint. A call in flight without a new adapter gets a
-    further WeightsSpan. An adapter leaves calls in flight as they are: they keep the
-    adapter that they named, or the endpoint's own weights, until they end.
+    """Tells the service which weights generate: the endpoint's own weights, or an adapter
+    (LoRA) at the endpoint. Calls that begin afterwards have the new version and name the
+    adapter at the endpoint. If the request names no adapter, calls in flight get a
+    further WeightsSpan. If it names an adapter, calls in flight are not affected: until
+    they end, they keep the adapter that they named, or the endpoint's own weights.
 
-    With `loading_s` nothing is swapped yet: calls wait; see there. A version lower
-    than the current one is INVALID_ARGUMENT / FIELD_INVALID, and so is the current
-    one with another adapter; the current one again is a success. A service whose
-    backend cannot name adapters answers UNIMPLEMENTED / NOT_OFFERED to one, and so
-    may a service whose model does not change (a hosted one) to any version.
+    With `loading_s`, the version does not change yet, and calls wait; see `loading_s`. A
+    version lower than the current version is INVALID_ARGUMENT / FIELD_INVALID. So is the
+    current version with a different adapter. The current version with the same adapter
+    is a success. If the backend cannot name adapters, a request with an adapter is
+    UNIMPLEMENTED / NOT_OFFERED. A service with a model that does not change (a hosted
+    model) may answer this to every request.
     """
     ScoreContinuations: _grpc.UnaryUnaryMultiCallable[_model_pb2.ScoreContinuationsRequest, _model_pb2.ScoreContinuationsResponse]
-    """Scores texts that the model did not write: for each continuation, the log
-    probabilities that the model gives its tokens after the conversation. Samples
-    nothing, and has no side effect, so every call can be retried. A server without
-    the capability `scoring` answers UNIMPLEMENTED / NOT_OFFERED. Where the weights
-    change meanwhile, the server scores again. Other errors are those of
-    CreateResponse: MODEL_CONTEXT_EXCEEDED, for example, where the conversation with the
-    longest text is longer than the context.
+    """Scores texts that the model did not write. For each continuation, returns the log
+    probabilities of the continuation's tokens after the conversation. The call samples
+    nothing and has no side effect, so it can always be retried. A server without the
+    capability `scoring` answers UNIMPLEMENTED / NOT_OFFERED. If the weights change
+    during the call, the server scores again. Other errors are those of CreateResponse:
+    for example, MODEL_CONTEXT_EXCEEDED if the conversation with the longest text is
+    longer than the context.
     """
     ReadSideData: _grpc.UnaryStreamMultiCallable[_model_pb2.ReadSideDataRequest, _model_pb2.ReadSideDataResponse]
-    """Reads the numbers of side data that this service stored; see SideData. The
-    server sends them in order from `offset` on, in pieces of at most 1 MiB, at
-    least one, and reads ahead at most one piece. The reader compares the digest,
-    and may continue a broken stream from the next `offset`. An offset beyond the
-    end is INVALID_ARGUMENT / FIELD_INVALID. NOT_FOUND / SIDE_DATA_NOT_FOUND when
-    the service does not hold the digest (any more): another instance that stores
-    elsewhere may hold it. UNIMPLEMENTED / NOT_OFFERED when the service stores none.
+    """Reads the numbers of side data that this service stored; see SideData. The server
+    sends the numbers in order from `offset` on, in at least one piece. A piece has at
+    most 1 MiB, and the server reads ahead at most one piece. The reader must compare the
+    digest. It can continue a broken stream from the next `offset`. An offset beyond the
+    end is INVALID_ARGUMENT / FIELD_INVALID. If the service does not have the digest, or
+    has deleted its file, the call is NOT_FOUND / SIDE_DATA_NOT_FOUND; an instance with
+    a different folder may still have it. If the service stores no side data, the call is
+    UNIMPLEMENTED / NOT_OFFERED.
     """
 
 @_typing.type_check_only
 class ModelServiceAsyncStub(ModelServiceStub):
-    """One model, independent of its backend. Stateless for callers: conversations are
-    only a cache, and any replica can answer any call.
+    """One model, independent of its backend. The service is stateless for callers: it keeps
+    conversations only as a cache, so any replica can answer any call.
 
     Every RPC honours the caller's deadline: when it passes, the server stops the
     work at the endpoint as well and answers DEADLINE_EXCEEDED / MODEL_TIMEOUT.
@@ -118,10 +120,10 @@ class ModelServiceAsyncStub(ModelServiceStub):
     CreateResponse: _aio.UnaryUnaryMultiCallable[_model_pb2.CreateResponseRequest, _model_pb2.CreateResponseResponse]  # type: ignore[assignment]
     """Asks the model for one answer and returns it whole.
 
-    The server must pass every parameter of `params` to its backend, or refuse the
-    call with INVALID_ARGUMENT / PARAMETER_UNSUPPORTED and the name of the
-    unsupported one. It never drops a parameter silently. An answer that was cut
-    short is a success whose response has status `incomplete`. A conversation
+    The server must pass every parameter of `params` to its backend. If the backend does
+    not support a parameter, the server refuses the call with INVALID_ARGUMENT /
+    PARAMETER_UNSUPPORTED and the parameter's name. It never drops a parameter silently.
+    An answer that was cut short is a success; its status is `incomplete`. A conversation
     longer than the context is OUT_OF_RANGE / MODEL_CONTEXT_EXCEEDED. Other
     failures of the endpoint have one of the MODEL_* reasons.
 
@@ -141,48 +143,50 @@ class ModelServiceAsyncStub(ModelServiceStub):
     AbortResponse: _aio.UnaryUnaryMultiCallable[_model_pb2.AbortResponseRequest, _model_pb2.AbortResponseResponse]  # type: ignore[assignment]
     """Stops the generation of an answer. The call that requested it then returns the
     partial answer, with its tokens, as status `incomplete` and reason `aborted`.
-    NOT_FOUND / RESPONSE_NOT_FOUND when no such call runs here, and
-    UNIMPLEMENTED / NOT_OFFERED when GetModel does not have `abort`.
+    If no such call is running here, AbortResponse is NOT_FOUND / RESPONSE_NOT_FOUND. If
+    GetModel does not have `abort`, it is UNIMPLEMENTED / NOT_OFFERED.
     """
     GetModel: _aio.UnaryUnaryMultiCallable[_model_pb2.GetModelRequest, _model_pb2.GetModelResponse]  # type: ignore[assignment]
-    """Says what the model is and what its backend can do. Must answer without
-    calling the endpoint.
+    """Describes the model and the capabilities of its backend. The server must answer
+    without calling the endpoint.
     """
     SetWeightsVersion: _aio.UnaryUnaryMultiCallable[_model_pb2.SetWeightsVersionRequest, _model_pb2.SetWeightsVersionResponse]  # type: ignore[assignment]
-    """Tells the service which weights generate: the endpoint's own, or an adapter
-    (LoRA) at the endpoint. Calls that begin afterwards carry the new version and
-    name the adapter at the endpoint. A call in flight without a new adapter gets a
-    further WeightsSpan. An adapter leaves calls in flight as they are: they keep the
-    adapter that they named, or the endpoint's own weights, until they end.
+    """Tells the service which weights generate: the endpoint's own weights, or an adapter
+    (LoRA) at the endpoint. Calls that begin afterwards have the new version and name the
+    adapter at the endpoint. If the request names no adapter, calls in flight get a
+    further WeightsSpan. If it names an adapter, calls in flight are not affected: until
+    they end, they keep the adapter that they named, or the endpoint's own weights.
 
-    With `loading_s` nothing is swapped yet: calls wait; see there. A version lower
-    than the current one is INVALID_ARGUMENT / FIELD_INVALID, and so is the current
-    one with another adapter; the current one again is a success. A service whose
-    backend cannot name adapters answers UNIMPLEMENTED / NOT_OFFERED to one, and so
-    may a service whose model does not change (a hosted one) to any version.
+    With `loading_s`, the version does not change yet, and calls wait; see `loading_s`. A
+    version lower than the current version is INVALID_ARGUMENT / FIELD_INVALID. So is the
+    current version with a different adapter. The current version with the same adapter
+    is a success. If the backend cannot name adapters, a request with an adapter is
+    UNIMPLEMENTED / NOT_OFFERED. A service with a model that does not change (a hosted
+    model) may answer this to every request.
     """
     ScoreContinuations: _aio.UnaryUnaryMultiCallable[_model_pb2.ScoreContinuationsRequest, _model_pb2.ScoreContinuationsResponse]  # type: ignore[assignment]
-    """Scores texts that the model did not write: for each continuation, the log
-    probabilities that the model gives its tokens after the conversation. Samples
-    nothing, and has no side effect, so every call can be retried. A server without
-    the capability `scoring` answers UNIMPLEMENTED / NOT_OFFERED. Where the weights
-    change meanwhile, the server scores again. Other errors are those of
-    CreateResponse: MODEL_CONTEXT_EXCEEDED, for example, where the conversation with the
-    longest text is longer than the context.
+    """Scores texts that the model did not write. For each continuation, returns the log
+    probabilities of the continuation's tokens after the conversation. The call samples
+    nothing and has no side effect, so it can always be retried. A server without the
+    capability `scoring` answers UNIMPLEMENTED / NOT_OFFERED. If the weights change
+    during the call, the server scores again. Other errors are those of CreateResponse:
+    for example, MODEL_CONTEXT_EXCEEDED if the conversation with the longest text is
+    longer than the context.
     """
     ReadSideData: _aio.UnaryStreamMultiCallable[_model_pb2.ReadSideDataRequest, _model_pb2.ReadSideDataResponse]  # type: ignore[assignment]
-    """Reads the numbers of side data that this service stored; see SideData. The
-    server sends them in order from `offset` on, in pieces of at most 1 MiB, at
-    least one, and reads ahead at most one piece. The reader compares the digest,
-    and may continue a broken stream from the next `offset`. An offset beyond the
-    end is INVALID_ARGUMENT / FIELD_INVALID. NOT_FOUND / SIDE_DATA_NOT_FOUND when
-    the service does not hold the digest (any more): another instance that stores
-    elsewhere may hold it. UNIMPLEMENTED / NOT_OFFERED when the service stores none.
+    """Reads the numbers of side data that this service stored; see SideData. The server
+    sends the numbers in order from `offset` on, in at least one piece. A piece has at
+    most 1 MiB, and the server reads ahead at most one piece. The reader must compare the
+    digest. It can continue a broken stream from the next `offset`. An offset beyond the
+    end is INVALID_ARGUMENT / FIELD_INVALID. If the service does not have the digest, or
+    has deleted its file, the call is NOT_FOUND / SIDE_DATA_NOT_FOUND; an instance with
+    a different folder may still have it. If the service stores no side data, the call is
+    UNIMPLEMENTED / NOT_OFFERED.
     """
 
 class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
-    """One model, independent of its backend. Stateless for callers: conversations are
-    only a cache, and any replica can answer any call.
+    """One model, independent of its backend. The service is stateless for callers: it keeps
+    conversations only as a cache, so any replica can answer any call.
 
     Every RPC honours the caller's deadline: when it passes, the server stops the
     work at the endpoint as well and answers DEADLINE_EXCEEDED / MODEL_TIMEOUT.
@@ -197,10 +201,10 @@ class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_model_pb2.CreateResponseResponse, _abc.Awaitable[_model_pb2.CreateResponseResponse]]:
         """Asks the model for one answer and returns it whole.
 
-        The server must pass every parameter of `params` to its backend, or refuse the
-        call with INVALID_ARGUMENT / PARAMETER_UNSUPPORTED and the name of the
-        unsupported one. It never drops a parameter silently. An answer that was cut
-        short is a success whose response has status `incomplete`. A conversation
+        The server must pass every parameter of `params` to its backend. If the backend does
+        not support a parameter, the server refuses the call with INVALID_ARGUMENT /
+        PARAMETER_UNSUPPORTED and the parameter's name. It never drops a parameter silently.
+        An answer that was cut short is a success; its status is `incomplete`. A conversation
         longer than the context is OUT_OF_RANGE / MODEL_CONTEXT_EXCEEDED. Other
         failures of the endpoint have one of the MODEL_* reasons.
 
@@ -232,8 +236,8 @@ class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_model_pb2.AbortResponseResponse, _abc.Awaitable[_model_pb2.AbortResponseResponse]]:
         """Stops the generation of an answer. The call that requested it then returns the
         partial answer, with its tokens, as status `incomplete` and reason `aborted`.
-        NOT_FOUND / RESPONSE_NOT_FOUND when no such call runs here, and
-        UNIMPLEMENTED / NOT_OFFERED when GetModel does not have `abort`.
+        If no such call is running here, AbortResponse is NOT_FOUND / RESPONSE_NOT_FOUND. If
+        GetModel does not have `abort`, it is UNIMPLEMENTED / NOT_OFFERED.
         """
 
     @_abc_1.abstractmethod
@@ -242,8 +246,8 @@ class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _model_pb2.GetModelRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_model_pb2.GetModelResponse, _abc.Awaitable[_model_pb2.GetModelResponse]]:
-        """Says what the model is and what its backend can do. Must answer without
-        calling the endpoint.
+        """Describes the model and the capabilities of its backend. The server must answer
+        without calling the endpoint.
         """
 
     @_abc_1.abstractmethod
@@ -252,17 +256,18 @@ class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _model_pb2.SetWeightsVersionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_model_pb2.SetWeightsVersionResponse, _abc.Awaitable[_model_pb2.SetWeightsVersionResponse]]:
-        """Tells the service which weights generate: the endpoint's own, or an adapter
-        (LoRA) at the endpoint. Calls that begin afterwards carry the new version and
-        name the adapter at the endpoint. A call in flight without a new adapter gets a
-        further WeightsSpan. An adapter leaves calls in flight as they are: they keep the
-        adapter that they named, or the endpoint's own weights, until they end.
+        """Tells the service which weights generate: the endpoint's own weights, or an adapter
+        (LoRA) at the endpoint. Calls that begin afterwards have the new version and name the
+        adapter at the endpoint. If the request names no adapter, calls in flight get a
+        further WeightsSpan. If it names an adapter, calls in flight are not affected: until
+        they end, they keep the adapter that they named, or the endpoint's own weights.
 
-        With `loading_s` nothing is swapped yet: calls wait; see there. A version lower
-        than the current one is INVALID_ARGUMENT / FIELD_INVALID, and so is the current
-        one with another adapter; the current one again is a success. A service whose
-        backend cannot name adapters answers UNIMPLEMENTED / NOT_OFFERED to one, and so
-        may a service whose model does not change (a hosted one) to any version.
+        With `loading_s`, the version does not change yet, and calls wait; see `loading_s`. A
+        version lower than the current version is INVALID_ARGUMENT / FIELD_INVALID. So is the
+        current version with a different adapter. The current version with the same adapter
+        is a success. If the backend cannot name adapters, a request with an adapter is
+        UNIMPLEMENTED / NOT_OFFERED. A service with a model that does not change (a hosted
+        model) may answer this to every request.
         """
 
     @_abc_1.abstractmethod
@@ -271,13 +276,13 @@ class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _model_pb2.ScoreContinuationsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_model_pb2.ScoreContinuationsResponse, _abc.Awaitable[_model_pb2.ScoreContinuationsResponse]]:
-        """Scores texts that the model did not write: for each continuation, the log
-        probabilities that the model gives its tokens after the conversation. Samples
-        nothing, and has no side effect, so every call can be retried. A server without
-        the capability `scoring` answers UNIMPLEMENTED / NOT_OFFERED. Where the weights
-        change meanwhile, the server scores again. Other errors are those of
-        CreateResponse: MODEL_CONTEXT_EXCEEDED, for example, where the conversation with the
-        longest text is longer than the context.
+        """Scores texts that the model did not write. For each continuation, returns the log
+        probabilities of the continuation's tokens after the conversation. The call samples
+        nothing and has no side effect, so it can always be retried. A server without the
+        capability `scoring` answers UNIMPLEMENTED / NOT_OFFERED. If the weights change
+        during the call, the server scores again. Other errors are those of CreateResponse:
+        for example, MODEL_CONTEXT_EXCEEDED if the conversation with the longest text is
+        longer than the context.
         """
 
     @_abc_1.abstractmethod
@@ -286,13 +291,14 @@ class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _model_pb2.ReadSideDataRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_model_pb2.ReadSideDataResponse], _abc.AsyncIterator[_model_pb2.ReadSideDataResponse]]:
-        """Reads the numbers of side data that this service stored; see SideData. The
-        server sends them in order from `offset` on, in pieces of at most 1 MiB, at
-        least one, and reads ahead at most one piece. The reader compares the digest,
-        and may continue a broken stream from the next `offset`. An offset beyond the
-        end is INVALID_ARGUMENT / FIELD_INVALID. NOT_FOUND / SIDE_DATA_NOT_FOUND when
-        the service does not hold the digest (any more): another instance that stores
-        elsewhere may hold it. UNIMPLEMENTED / NOT_OFFERED when the service stores none.
+        """Reads the numbers of side data that this service stored; see SideData. The server
+        sends the numbers in order from `offset` on, in at least one piece. A piece has at
+        most 1 MiB, and the server reads ahead at most one piece. The reader must compare the
+        digest. It can continue a broken stream from the next `offset`. An offset beyond the
+        end is INVALID_ARGUMENT / FIELD_INVALID. If the service does not have the digest, or
+        has deleted its file, the call is NOT_FOUND / SIDE_DATA_NOT_FOUND; an instance with
+        a different folder may still have it. If the service stores no side data, the call is
+        UNIMPLEMENTED / NOT_OFFERED.
         """
 
 def add_ModelServiceServicer_to_server(servicer: ModelServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -28,23 +28,23 @@ class _LogprobDistributionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_L
     LOGPROB_DISTRIBUTION_UNSPECIFIED: _LogprobDistribution.ValueType  # 0
     """Not known."""
     LOGPROB_DISTRIBUTION_SAMPLING: _LogprobDistribution.ValueType  # 1
-    """The one that the tokens were drawn from: after temperature, top_p, top_k,
-    penalties and any grammar. What importance ratios need.
+    """The distribution from which the tokens were sampled: after temperature, top_p,
+    top_k, penalties and any grammar. Importance ratios need this distribution.
     """
     LOGPROB_DISTRIBUTION_RAW: _LogprobDistribution.ValueType  # 2
-    """The model's own, at temperature 1 and before any cut."""
+    """The model's own distribution, at temperature 1 and before any cut such as top_p."""
 
 class LogprobDistribution(_LogprobDistribution, metaclass=_LogprobDistributionEnumTypeWrapper):
-    """Which distribution log probabilities are of."""
+    """The probability distribution that log probabilities refer to."""
 
 LOGPROB_DISTRIBUTION_UNSPECIFIED: LogprobDistribution.ValueType  # 0
 """Not known."""
 LOGPROB_DISTRIBUTION_SAMPLING: LogprobDistribution.ValueType  # 1
-"""The one that the tokens were drawn from: after temperature, top_p, top_k,
-penalties and any grammar. What importance ratios need.
+"""The distribution from which the tokens were sampled: after temperature, top_p,
+top_k, penalties and any grammar. Importance ratios need this distribution.
 """
 LOGPROB_DISTRIBUTION_RAW: LogprobDistribution.ValueType  # 2
-"""The model's own, at temperature 1 and before any cut."""
+"""The model's own distribution, at temperature 1 and before any cut such as top_p."""
 Global___LogprobDistribution: _TypeAlias = LogprobDistribution  # noqa: Y015
 
 class _Constraint:
@@ -56,17 +56,17 @@ class _ConstraintEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Constraint
     CONSTRAINT_UNSPECIFIED: _Constraint.ValueType  # 0
     """Not used on the wire."""
     CONSTRAINT_FORCED: _Constraint.ValueType  # 1
-    """They were put there; the policy had no choice."""
+    """The server inserted the tokens; the policy had no choice."""
     CONSTRAINT_GRAMMAR: _Constraint.ValueType  # 2
     """A grammar or schema allowed only some tokens."""
 
 class Constraint(_Constraint, metaclass=_ConstraintEnumTypeWrapper):
-    """What kept output tokens from being sampled freely."""
+    """Why output tokens were not sampled freely."""
 
 CONSTRAINT_UNSPECIFIED: Constraint.ValueType  # 0
 """Not used on the wire."""
 CONSTRAINT_FORCED: Constraint.ValueType  # 1
-"""They were put there; the policy had no choice."""
+"""The server inserted the tokens; the policy had no choice."""
 CONSTRAINT_GRAMMAR: Constraint.ValueType  # 2
 """A grammar or schema allowed only some tokens."""
 Global___Constraint: _TypeAlias = Constraint  # noqa: Y015
@@ -80,7 +80,7 @@ class _ForkReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ForkReason
     FORK_REASON_UNSPECIFIED: _ForkReason.ValueType  # 0
     """Not used on the wire."""
     FORK_REASON_TEMPLATE_REWRITES: _ForkReason.ValueType  # 1
-    """The chat template renders the history differently now (for example, it
+    """The chat template renders the history differently in this call (for example, it
     drops earlier reasoning).
     """
     FORK_REASON_HISTORY_REWRITTEN: _ForkReason.ValueType  # 2
@@ -94,19 +94,19 @@ class _ForkReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ForkReason
     FORK_REASON_COMPACTION: _ForkReason.ValueType  # 6
     """The agent replaced the history by a summary of it."""
     FORK_REASON_BRANCH: _ForkReason.ValueType  # 7
-    """The call is another continuation of an earlier call (a sub-agent, a second
+    """The call is a second continuation of an earlier call (a sub-agent, a second
     try).
     """
     FORK_REASON_RESPELLED: _ForkReason.ValueType  # 8
-    """The agent wrote the model's own items anew in other words or another spelling."""
+    """The agent changed the words or the spelling of items that the model wrote."""
 
 class ForkReason(_ForkReason, metaclass=_ForkReasonEnumTypeWrapper):
-    """Why a prompt does not begin with the tokens of the call before it."""
+    """Why a prompt does not begin with the tokens of the previous call."""
 
 FORK_REASON_UNSPECIFIED: ForkReason.ValueType  # 0
 """Not used on the wire."""
 FORK_REASON_TEMPLATE_REWRITES: ForkReason.ValueType  # 1
-"""The chat template renders the history differently now (for example, it
+"""The chat template renders the history differently in this call (for example, it
 drops earlier reasoning).
 """
 FORK_REASON_HISTORY_REWRITTEN: ForkReason.ValueType  # 2
@@ -120,17 +120,18 @@ FORK_REASON_BACKEND: ForkReason.ValueType  # 5
 FORK_REASON_COMPACTION: ForkReason.ValueType  # 6
 """The agent replaced the history by a summary of it."""
 FORK_REASON_BRANCH: ForkReason.ValueType  # 7
-"""The call is another continuation of an earlier call (a sub-agent, a second
+"""The call is a second continuation of an earlier call (a sub-agent, a second
 try).
 """
 FORK_REASON_RESPELLED: ForkReason.ValueType  # 8
-"""The agent wrote the model's own items anew in other words or another spelling."""
+"""The agent changed the words or the spelling of items that the model wrote."""
 Global___ForkReason: _TypeAlias = ForkReason  # noqa: Y015
 
 @_typing.final
 class CaptureOptions(_message.Message):
-    """What a caller wants in addition to the response. A backend that cannot
-    give something leaves it out, and GetModel says so beforehand.
+    """What a caller requests in addition to the response. If a backend cannot capture
+    something, the answer does not have it. GetModel says in advance what a backend can
+    capture.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -144,8 +145,8 @@ class CaptureOptions(_message.Message):
     """The log probability of each sampled token."""
     @_builtins.property
     def side_data(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Names of side data wanted, such as `routed_experts`; see SideData. Only
-        together with `token_ids` or `logprobs`: rows belong to captured tokens.
+        """The names of the requested side data, such as `routed_experts`; see SideData. Needs
+        `token_ids` or `logprobs`, because the rows of side data belong to captured tokens.
         """
 
     def __init__(
@@ -165,7 +166,9 @@ Global___CaptureOptions: _TypeAlias = CaptureOptions  # noqa: Y015
 
 @_typing.final
 class WeightsSpan(_message.Message):
-    """A stretch of output tokens that one version of the weights generated."""
+    """A range of output tokens that one version of the weights generated. It ends where the
+    next span begins.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -173,13 +176,13 @@ class WeightsSpan(_message.Message):
     FIRST_TOKEN_FIELD_NUMBER: _builtins.int
     ADAPTER_FIELD_NUMBER: _builtins.int
     version: _builtins.int
-    """The version: a number that only grows."""
+    """The version of the weights. It increases with every update."""
     first_token: _builtins.int
-    """The first output token of the stretch, from 0. Spans are in order and the
-    first begins at 0.
+    """The index of the first output token of the range, from 0. Spans are in order, and
+    the first span begins at 0.
     """
     adapter: _builtins.str
-    """The name of the adapter (LoRA) in force; empty: the model's own weights."""
+    """The name of the adapter (LoRA) that generated the tokens; empty: no adapter."""
     def __init__(
         self,
         *,
@@ -197,7 +200,7 @@ Global___WeightsSpan: _TypeAlias = WeightsSpan  # noqa: Y015
 
 @_typing.final
 class ConstrainedSpan(_message.Message):
-    """A stretch of output tokens that the policy did not sample freely."""
+    """A range of output tokens that the policy did not sample freely."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -205,13 +208,13 @@ class ConstrainedSpan(_message.Message):
     TOKENS_FIELD_NUMBER: _builtins.int
     CONSTRAINT_FIELD_NUMBER: _builtins.int
     first_token: _builtins.int
-    """The first output token of the stretch, from 0. Spans are in order and do not
-    overlap.
+    """The index of the first output token of the range, from 0. Spans are in order and do
+    not overlap.
     """
     tokens: _builtins.int
-    """How many tokens."""
+    """The number of tokens in the range."""
     constraint: Global___Constraint.ValueType
-    """Why."""
+    """Why the tokens were not sampled freely."""
     def __init__(
         self,
         *,
@@ -229,15 +232,14 @@ Global___ConstrainedSpan: _TypeAlias = ConstrainedSpan  # noqa: Y015
 
 @_typing.final
 class SideData(_message.Message):
-    """A tensor beside the tokens of a call, with a row for each of a stretch of
-    tokens: routed experts, a teacher's log probabilities, values.
-
-    Rows are counted over the call's whole prompt and output. A call carries only
-    the rows that the calls before it do not have; a call that is a fork has them
-    from its first token. Where two calls of a conversation have a row for a token
-    that they share, a reader takes the earlier call's: the model sampled with it.
-    The last output token usually has no row, because no forward pass read it; the
-    next call has that row.
+    """A tensor that belongs to the tokens of a call, with one row for each token of a range:
+    routed experts, a teacher's log probabilities, values.
+    Tokens are counted over the call's whole prompt and output. A call carries only
+    rows that earlier calls of the conversation do not have. A call that is a fork has the
+    rows from its first token on. If two calls of a conversation have a row for the same
+    token, a reader must use the row of the earlier call, because the model sampled with
+    it. The last output token usually has no row, because no forward pass read that token.
+    The next call then has that row.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -251,35 +253,35 @@ class SideData(_message.Message):
     LOCATION_FIELD_NUMBER: _builtins.int
     DIGEST_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """What it is, such as `routed_experts`; unique in a capture."""
+    """The name of the side data, such as `routed_experts`; unique in a capture."""
     dtype: _builtins.str
-    """The type of a number, by numpy's name and little-endian: `int8`, `uint8`,
+    """The type of each number, by numpy's name and little-endian: `int8`, `uint8`,
     `int16`, `uint16`, `int32`, `float16`, `bfloat16` or `float32`.
     """
     first_token: _builtins.int
-    """The first token that has a row, counted over the call's whole prompt and
-    output, from 0.
+    """The index of the first token that has a row, counted over the call's whole prompt
+    and output, from 0.
     """
     tokens: _builtins.int
-    """How many tokens have one; at least 1. The last one is at most the call's last
-    output token.
+    """The number of tokens that have a row, at least 1. The last of these tokens is at most
+    the call's last output token.
     """
     data: _builtins.bytes
-    """The numbers, row after row, when they are at most 4,096 bytes; empty when they
-    are at `location`. Exactly one of both is set.
+    """The numbers, row after row, if they are at most 4,096 bytes. Otherwise empty, and
+    `location` is set.
     """
     location: _builtins.str
-    """Where the service stored the numbers, as a `file:` URL; the file's name ends
-    with `/XY/DIGEST`: the digest in lower-case hex, in a folder named by its
-    first two digits. The file was complete before the answer was sent. A reader
-    that does not see the folder asks the model service with ReadSideData. The
-    service may delete the oldest files, as its configuration says.
+    """Where the model service stored the numbers, as a `file:` URL; empty if `data` has
+    them. The URL ends with `/XY/DIGEST`: the digest in lower-case hexadecimal digits, in
+    a folder named by the digest's first two digits. The file was complete before the
+    answer was sent. A reader that cannot access the folder calls ReadSideData of the
+    model service. The service may delete the oldest files, as its configuration says.
     """
     digest: _builtins.bytes
-    """SHA-256 of the numbers. A reader must compare it before it uses them."""
+    """The SHA-256 of the numbers. A reader must check it before using the numbers."""
     @_builtins.property
     def shape(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """The shape of one token's row; empty: one number. No length is zero."""
+        """The shape of one token's row; empty: a row is one number. No dimension is zero."""
 
     def __init__(
         self,
@@ -303,7 +305,7 @@ Global___SideData: _TypeAlias = SideData  # noqa: Y015
 
 @_typing.final
 class Fork(_message.Message):
-    """A declared break of the prefix rule."""
+    """Declares that a prompt does not begin with the tokens of the parent call."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -311,13 +313,11 @@ class Fork(_message.Message):
     COMMON_TOKENS_FIELD_NUMBER: _builtins.int
     DETAIL_FIELD_NUMBER: _builtins.int
     reason: Global___ForkReason.ValueType
-    """Why."""
+    """Why the prompt differs."""
     common_tokens: _builtins.int
-    """How many leading tokens of the new prompt still agree with the tokens of
-    the parent call.
-    """
+    """How many tokens at the start of the prompt agree with the tokens of the parent call."""
     detail: _builtins.str
-    """One line for people."""
+    """One line with details, for people."""
     def __init__(
         self,
         *,
@@ -352,42 +352,43 @@ class TokenCapture(_message.Message):
     CONSTRAINED_FIELD_NUMBER: _builtins.int
     SIDE_DATA_FIELD_NUMBER: _builtins.int
     prompt_token_ids: _builtins.bytes
-    """The prompt's token ids, each a little-endian int32. When
-    `prompt_prefix_tokens` is not zero, only those after the prefix.
+    """The prompt's token ids, each a little-endian int32. If `prompt_prefix_tokens` is not
+    zero, the field has only the ids after this prefix.
     """
     output_token_ids: _builtins.bytes
     """The sampled token ids, each a little-endian int32."""
     logprobs: _builtins.bytes
-    """The log probability of each output token, each a little-endian float32;
-    as long as output_token_ids, or empty when not captured.
+    """The log probability of each output token, each a little-endian float32. One for each
+    of `output_token_ids`, or empty if not captured.
     """
     prompt_prefix_tokens: _builtins.int
-    """How many leading prompt tokens are those of the parent call (its prompt and
-    output) and therefore not repeated here. Zero: the prompt is whole.
+    """How many tokens at the start of the prompt are the parent call's prompt and output.
+    `prompt_token_ids` does not repeat these tokens. Zero: `prompt_token_ids` has the
+    whole prompt.
     """
     tokenizer_digest: _builtins.bytes
-    """SHA-256 of the tokenizer and chat template, so that a trainer can tell that
-    it uses the same; may be empty.
+    """The SHA-256 of the tokenizer and chat template, with which a trainer can check that
+    its own are the same; may be empty.
     """
     logprob_distribution: Global___LogprobDistribution.ValueType
-    """Which distribution `logprobs` are of."""
+    """The probability distribution that `logprobs` refer to."""
     @_builtins.property
     def weights(self) -> _containers.RepeatedCompositeFieldContainer[Global___WeightsSpan]:
-        """Which weights generated the output; empty when not known."""
+        """The versions of the weights that generated the output; empty if unknown."""
 
     @_builtins.property
     def fork(self) -> Global___Fork:
-        """Set when the prompt does not continue the parent call's tokens."""
+        """Set if the prompt does not begin with the parent call's tokens."""
 
     @_builtins.property
     def constrained(self) -> _containers.RepeatedCompositeFieldContainer[Global___ConstrainedSpan]:
-        """Output tokens that were not sampled freely; a trainer does not learn from
-        forced ones.
+        """Output tokens that were not sampled freely. A trainer must not learn from tokens that
+        the server inserted (FORCED).
         """
 
     @_builtins.property
     def side_data(self) -> _containers.RepeatedCompositeFieldContainer[Global___SideData]:
-        """Tensors beside the tokens, as far as asked for and available."""
+        """Tensors that belong to the tokens, if requested and available."""
 
     def __init__(
         self,

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class RelayServiceStub:
-    """Offered by a process that both sides can dial.
+    """A process that both sides can dial serves RelayService.
     """
 
     def __init__(self, channel):
@@ -43,33 +43,33 @@ class RelayServiceStub:
 
 
 class RelayServiceServicer:
-    """Offered by a process that both sides can dial.
+    """A process that both sides can dial serves RelayService.
     """
 
     def Offer(self, request, context):
-        """Makes the caller an instance of the mesh, for as long as the Exchange lasts that
-        the call came on. A call that did not come on one is UNIMPLEMENTED / NOT_OFFERED.
+        """Makes the caller an instance of the mesh, while the Exchange of this call lasts. A
+        call that was not sent on an Exchange is UNIMPLEMENTED / NOT_OFFERED.
 
-        When the connection breaks, the relay keeps the address for `grace_s`. Calls that
-        were on the connection end with UNAVAILABLE / MUX_BROKEN. The instance may go on
-        with them, so that a retry with the same `request_id` gets their answer. Calls
-        that arrive meanwhile wait, within their deadlines, until the instance has
-        connected and offered itself again. After `grace_s` the relay deregisters the
-        instance, and calls that wait end with UNAVAILABLE / PEER_UNAVAILABLE.
+        When the connection breaks, the relay keeps the address for `grace_s`. Calls in
+        flight on the connection end with UNAVAILABLE / MUX_BROKEN. The instance may continue
+        to run these calls, so that a retry with the same `request_id` gets the answer. New
+        calls wait, within their deadlines, until the instance has connected and offered
+        itself again. After `grace_s` the relay deregisters the instance, and calls that wait
+        end with UNAVAILABLE / PEER_UNAVAILABLE.
 
-        An instance that is leaving sends `go_away` on its connection: the relay then
+        An instance that is leaving sends `go_away` on its connection. The relay then
         refuses new calls with UNAVAILABLE / DRAINING, and deregisters the instance
         when the connection has ended.
 
-        An offer with the `instance_id` of an instance that the relay has takes its place:
-        calls go to the new connection, and what is left on the old one ends with
-        MUX_BROKEN. Only the same identity with the same `key`, `name` and `services` may do
-        so; otherwise the offer is ALREADY_EXISTS / INSTANCE_EXISTS. An offer on the
-        connection that the instance has already only replaces its `meta`.
+        An offer with the `instance_id` of an instance at this relay replaces that instance's
+        connection. The relay sends new calls to the new connection, and calls in flight on
+        the old connection end with MUX_BROKEN. Such an offer must have the same identity,
+        `key`, `name` and `services`; otherwise it is ALREADY_EXISTS / INSTANCE_EXISTS. A
+        second offer on the instance's current connection only replaces the `meta`.
 
-        More instances than the relay takes are RESOURCE_EXHAUSTED / QUEUE_FULL. A kind or
-        a name that the caller's identity may not offer is PERMISSION_DENIED /
-        NOT_PERMITTED.
+        If the relay already has its maximum number of instances, the offer is
+        RESOURCE_EXHAUSTED / QUEUE_FULL. If the caller's identity may not offer this kind of
+        service or this name, the offer is PERMISSION_DENIED / NOT_PERMITTED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -92,7 +92,7 @@ def add_RelayServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class RelayService:
-    """Offered by a process that both sides can dial.
+    """A process that both sides can dial serves RelayService.
     """
 
     @staticmethod

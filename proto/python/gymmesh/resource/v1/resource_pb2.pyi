@@ -13,38 +13,39 @@ A session's life:
                        +-------------- CloseSession ----------+
                             idle, or the server ends
 
-While open, everything is allowed. After an answer of CallTool or NextTurn with
-`done`, NextTurn is FAILED_PRECONDITION / SESSION_STATE (repeats of earlier calls
-still get their answers). CallTool is answered as before: the tool calls of one
-answer run concurrently, and the one that ends the episode need not be the last.
-A session whose episode PlayEpisode began is done. Closed: every call is
-NOT_FOUND / SESSION_NOT_FOUND, except CloseSession, which succeeds.
+While a session is open, every call is allowed. After an answer of CallTool or
+NextTurn with `done`, a new NextTurn is FAILED_PRECONDITION / SESSION_STATE; repeats of
+earlier calls still get their answers. CallTool is still answered, because the tool
+calls of one answer run concurrently, and the call that ends the episode need not be
+the last. After PlayEpisode has begun the episode, the session is also done. After a
+session is closed, every call is NOT_FOUND / SESSION_NOT_FOUND, except CloseSession,
+which succeeds.
 
-Sessions live at the instance that created them
-(`CreateSessionResponse.instance_id`); all later calls, Verify included, go
-there. The server closes a session without a call for the idle time in
-GetEnvironment. A running call keeps the session from being idle.
+A session lives at the instance that created it
+(`CreateSessionResponse.instance_id`). All later calls, including Verify, must be sent
+to that instance. The server closes a session that has no call for the idle time in
+GetEnvironment. A session is not idle while a call runs.
 
 Repeats. CreateSession, CallTool and NextTurn have a `request_id`. A call with
-the id of an earlier call of the same session and method is a repeat of it:
+the id of an earlier call of the same session and method is a repeat of that call:
   the first call still runs      the repeat waits for it
-  it answered                    the same answer
-  it failed                      the same error; executed again only after
-                                 QUEUE_FULL, SESSION_LIMIT and DRAINING, which
-                                 mean that nothing was done, and after any error
-                                 of CreateSession
+  the first call succeeded       the same answer
+  the first call failed          the same error. The server executes the call again
+                                 only after QUEUE_FULL, SESSION_LIMIT and DRAINING,
+                                 which mean that nothing was done, and after any
+                                 error of CreateSession
   the request differs            FAILED_PRECONDITION / REQUEST_ID_REUSED
   128 later calls were answered  the server may have forgotten the answer, but
                                  not the id: FAILED_PRECONDITION /
                                  SESSION_STATE, state `answered`
-CreateSession's ids are kept for as long as the session they opened exists.
+The server keeps an id of CreateSession while the session that the call opened exists.
 
-Deadlines. CreateSession, CallTool and NextTurn, and the model calls made for
-them, are not cancelled when their caller disconnects or the caller's deadline
+Deadlines. CreateSession, CallTool and NextTurn, and the model calls that they make,
+are not cancelled when the caller disconnects or the caller's deadline
 passes. They continue within the environment's own limit, and a repeat finds
-them. A caller whose deadline passed gets DEADLINE_EXCEEDED. Verify has no
-request_id, and may end with its caller. PlayEpisode has none either, and ends
-with its caller.
+them. A caller whose deadline passed gets DEADLINE_EXCEEDED. Verify and PlayEpisode
+have no request_id. Verify may end with its caller, and PlayEpisode ends with its
+caller.
 """
 
 from collections import abc as _abc
@@ -100,7 +101,7 @@ Global___RewardRule: _TypeAlias = RewardRule  # noqa: Y015
 
 @_typing.final
 class GetEnvironmentRequest(_message.Message):
-    """Asks what the environment is."""
+    """Requests the environment's description."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -117,7 +118,7 @@ Global___GetEnvironmentRequest: _TypeAlias = GetEnvironmentRequest  # noqa: Y015
 
 @_typing.final
 class GetEnvironmentResponse(_message.Message):
-    """What the environment is."""
+    """The environment's description."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -146,75 +147,79 @@ class GetEnvironmentResponse(_message.Message):
     SANDBOXES_FIELD_NUMBER: _builtins.int
     PLAYS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """Its name in the mesh, such as `math`."""
+    """The environment's name in the mesh, such as `math`."""
     version: _builtins.str
-    """Its version: changes when tools or verdicts may change."""
+    """The environment's version. It changes when tools or verdicts may change."""
     description: _builtins.str
     """A few sentences for people."""
     multi_turn: _builtins.bool
-    """NextTurn is to be called."""
+    """The environment takes turns: the agent must call NextTurn."""
     verify_needs_session: _builtins.bool
-    """Verify needs the live session. When false, a verdict can be had from the
-    task and the transcript alone, also later and at another instance.
+    """Verify needs the live session. If false, Verify needs only the task and the
+    transcript, and can also judge later or at another instance.
     """
     retry_safe: _builtins.bool
-    """A rollout that failed here may be run again in a fresh session."""
+    """A rollout that failed in this environment may be run again in a new session."""
     judges_groups: _builtins.bool
-    """Verdicts come from VerifyGroup, over the repeats of a task together; Verify
-    answers PENDING.
+    """VerifyGroup returns the verdicts, for the repeats of a task together. Verify returns
+    PENDING.
     """
     reward_rule: Global___RewardRule.ValueType
-    """How rewards add up."""
+    """How the rollout's reward is made from the rewards of turns and the verifier's reward."""
     session_idle_s: _builtins.int
     """Seconds without a call after which a session is closed; zero: never."""
     session_limit: _builtins.int
     """The most sessions of this instance; zero: no limit."""
     instance_id: _builtins.str
-    """This instance's id: the `Instance.id` under which it is registered, and
-    `CreateSessionResponse.instance_id`.
+    """This instance's id. It is registered under this id (`Instance.id`), and
+    `CreateSessionResponse.instance_id` has the same id.
     """
     contract_version: _builtins.str
     """The contract's version that the server speaks, such as `1.0`."""
     keeps_state: _builtins.bool
-    """Verify answers with the session's final state, and judges by that of its
-    request when there is no session.
+    """Verify returns the session's final state. Without a session, Verify judges by the
+    final state in its request.
     """
     tools_replayable: _builtins.bool
     """The tools return the same answers in a new session of the same task and seed,
-    and have no lasting effect. Stored tool calls may be replayed to bring a new
+    and have no lasting effect. So stored tool calls can be replayed to bring a new
     session to the same state.
     """
     verifier: _builtins.str
-    """The verifier's name, as in Verification; empty: the environment's."""
+    """The verifier's name, as in Verification; empty: the environment's name."""
     verifier_version: _builtins.str
     """The verifier's version, as in Verification for tasks that choose no reference
-    themselves; empty: `version`.
+    implementation themselves; empty: `version`.
     """
     compat: _builtins.str
-    """The reference whose verdicts it gives by default, as in Verification."""
+    """The reference implementation whose verdicts the environment returns by default, as in
+    Verification.
+    """
     offers_expected: _builtins.bool
-    """Callers with the permission can call AuditService.GetExpected."""
+    """Callers with the permission AUDIT can call AuditService.GetExpected."""
     win_reward: _builtins.float
     """The lowest reward that counts as a win, for environments with partial rewards;
     absent: the reward of the expected answer.
     """
     source_digest: _builtins.bytes
-    """SHA-256 over the environment's own source files, where it was loaded from
-    files; empty otherwise.
+    """SHA-256 over the environment's own source files, if the environment was loaded from
+    files; otherwise empty.
     """
     plays: _builtins.bool
-    """PlayEpisode may be called: the environment can play an episode itself."""
+    """The environment can play an episode itself: PlayEpisode may be called."""
     @_builtins.property
     def models(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Model services that the environment calls by name (judges, simulators)."""
+        """The names of the model services that the environment calls (judges, simulators)."""
 
     @_builtins.property
     def references(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The references whose verdicts it can give, by configuration or by a task."""
+        """The reference implementations whose verdicts the environment can return, if the
+        configuration or a task chooses one.
+        """
 
     @_builtins.property
     def sandboxes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Sandbox services that the environment opens sandboxes at, by name."""
+        """The names of the sandbox services at which the environment opens sandboxes."""
 
     def __init__(
         self,
@@ -256,7 +261,7 @@ Global___GetEnvironmentResponse: _TypeAlias = GetEnvironmentResponse  # noqa: Y0
 
 @_typing.final
 class ListTasksRequest(_message.Message):
-    """Asks for a page of example tasks."""
+    """Requests a page of example tasks."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -310,7 +315,7 @@ Global___ListTasksResponse: _TypeAlias = ListTasksResponse  # noqa: Y015
 
 @_typing.final
 class ListToolsRequest(_message.Message):
-    """Asks for the tools."""
+    """Requests the tools."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -346,7 +351,7 @@ class ListToolsResponse(_message.Message):
     """Where the next page starts; empty on the last."""
     @_builtins.property
     def tools(self) -> _containers.RepeatedCompositeFieldContainer[_responses_pb2.Tool]:
-        """The tools in the order in which the model is shown them."""
+        """The tools, in the order in which the model sees them."""
 
     def __init__(
         self,
@@ -377,28 +382,26 @@ class CreateSessionRequest(_message.Message):
     AGENT_INSTANCE_ID_FIELD_NUMBER: _builtins.int
     WANTS_CHOICES_FIELD_NUMBER: _builtins.int
     seed: _builtins.int
-    """Seeds the session's random numbers; two sessions with the same task and seed
-    behave the same. Absent: the task's seed, or else one that the server draws.
+    """The seed of the session's random numbers. Two sessions with the same task and seed
+    behave the same. Absent: the task's seed, or a random seed if the task has none.
     The answer always has the seed in use.
     """
     request_id: _builtins.str
-    """Unique to the attempt; makes a retry safe for as long as the session
-    lives.
-    """
+    """Unique to the attempt. Makes a retry safe while the session exists."""
     rollout_id: _builtins.str
-    """The rollout, for logs, metrics and the model calls that the environment
-    makes on its behalf.
+    """The rollout's id, for logs, metrics and the model calls that the environment makes
+    for the rollout.
     """
     attempt: _builtins.int
-    """The attempt."""
+    """The number of the attempt."""
     agent: _builtins.str
-    """The name of the agent that runs the attempt, in the mesh. A sandbox of the session
-    from which the agent's programs call models has a relay to it.
+    """The name, in the mesh, of the agent that runs the attempt. If the agent's programs
+    call models from a sandbox of the session, the sandbox has a relay to this agent.
     """
     agent_instance_id: _builtins.str
-    """The agent's instance, `Instance.id`."""
+    """The id of the agent's instance (`Instance.id`)."""
     wants_choices: _builtins.bool
-    """Whether the answer is to have the task's `choices`."""
+    """Whether the answer should have the task's `choices`."""
     @_builtins.property
     def task(self) -> _rollout_pb2.Task:
         """The task, with its payload."""
@@ -443,23 +446,21 @@ class CreateSessionResponse(_message.Message):
     session_id: _builtins.str
     """The session's id, hard to guess, unique at this instance."""
     instance_id: _builtins.str
-    """The instance that holds it, where every later call goes: the `Instance.id`
-    under which it is registered.
+    """The id of the instance that holds the session (`Instance.id`). Every later call must
+    be sent to this instance.
     """
     seed: _builtins.int
-    """The seed in force."""
+    """The seed in use."""
     environment_version: _builtins.str
     """The environment's version."""
     multi_turn: _builtins.bool
-    """Copied from GetEnvironment: whether NextTurn is to be called for this
-    session.
-    """
+    """Copied from GetEnvironment: whether the agent must call NextTurn for this session."""
     @_builtins.property
     def tools(self) -> _containers.RepeatedCompositeFieldContainer[_responses_pb2.Tool]:
-        """The tools of this session. They are offered to the model together with the
-        task's own; a name that both have is the session's. Calls of the task's own
-        tools come to CallTool as well: a server that does not know such a tool
-        answers TOOL_OUTCOME_UNKNOWN_TOOL.
+        """The tools of this session. The agent offers them to the model together with the
+        task's own tools. If both have a tool of the same name, the session's tool is used.
+        Calls of the task's own tools are also sent to CallTool. A server that does not know
+        such a tool answers TOOL_OUTCOME_UNKNOWN_TOOL.
         """
 
     @_builtins.property
@@ -470,14 +471,14 @@ class CreateSessionResponse(_message.Message):
 
     @_builtins.property
     def sandboxes(self) -> _containers.RepeatedCompositeFieldContainer[_grant_pb2.SandboxGrant]:
-        """Sandboxes of the session that the agent may work in. No event has a lease."""
+        """Sandboxes of the session in which the agent may work. Events never have their leases."""
 
     @_builtins.property
     def choices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """With `wants_choices`: the answers among which the task has the model choose, each
-        whole and as the verifier reads it, in an order that does not depend on the right
-        one; empty: the task is open. For agents that have them scored instead of sampling
-        an answer.
+        """With `wants_choices`: the answers among which the model must choose. Each is a whole
+        answer, in the form that the verifier reads. Their order does not depend on which
+        answer is right. Empty: the task has no fixed choices. This field is for agents that
+        have choices scored instead of sampling an answer.
         """
 
     def __init__(
@@ -517,15 +518,14 @@ class CallToolRequest(_message.Message):
     name: _builtins.str
     """The tool's name as the model wrote it."""
     arguments: _builtins.bytes
-    """The arguments as the model wrote them; not necessarily JSON, and possibly
-    empty: the answer to arguments that are not a JSON object, such as the empty
-    text, is TOOL_OUTCOME_BAD_ARGUMENTS, except that a tool without required parameters
-    may take the empty text for an empty object.
+    """The arguments as the model wrote them: not necessarily JSON, and possibly empty. The
+    answer to arguments that are not a JSON object is TOOL_OUTCOME_BAD_ARGUMENTS. A tool
+    without required parameters may read the empty text as an empty object.
     """
     call_id: _builtins.str
     """The call_id of the function_call item."""
     request_id: _builtins.str
-    """Unique to this call; makes it act once under retry."""
+    """Unique to this call. With it, a retry does not run the tool a second time."""
     def __init__(
         self,
         *,
@@ -564,25 +564,27 @@ class CallToolResponse(_message.Message):
     duration_us: _builtins.int
     """Microseconds that the tool ran."""
     done: _builtins.bool
-    """True when the environment's episode is over with this call; the agent then
-    stops with STOP_REASON_ENVIRONMENT_DONE once the outputs are recorded.
+    """True when this call ended the episode. The agent then stops with
+    STOP_REASON_ENVIRONMENT_DONE once all outputs are recorded.
     """
     reward: _builtins.float
-    """The reward of the call, where the environment gives one; it counts as a turn's."""
+    """The reward of the call, if the environment returns one. Trainers use it like the
+    reward of a turn.
+    """
     @_builtins.property
     def parts(self) -> _responses_pb2.ContentParts:
         """Content parts (text, images)."""
 
     @_builtins.property
     def sandboxes(self) -> _containers.RepeatedCompositeFieldContainer[_rollout_pb2.SandboxOpened]:
-        """Sandboxes of the session that no answer named before and that are not lent: the
-        agent has an event for each.
+        """Sandboxes of the session that no earlier answer named and that are not lent. The
+        agent sends an event for each.
         """
 
     @_builtins.property
     def ended_sandboxes(self) -> _containers.RepeatedCompositeFieldContainer[_rollout_pb2.SandboxEnded]:
-        """Sandboxes of the session that the environment has ended since the answer before: the
-        agent has an event for each.
+        """Sandboxes of the session that the environment has ended since the previous answer.
+        The agent sends an event for each.
         """
 
     def __init__(
@@ -624,7 +626,7 @@ class NextTurnRequest(_message.Message):
     session_id: _builtins.str
     """The session."""
     request_id: _builtins.str
-    """Unique to this call; makes it act once under retry."""
+    """Unique to this call. With it, a retry does not take a second turn."""
     @_builtins.property
     def new_items(self) -> _containers.RepeatedCompositeFieldContainer[_responses_pb2.Item]:
         """The items since the last turn (or since the start): the model's answer and
@@ -659,24 +661,24 @@ class NextTurnResponse(_message.Message):
     SANDBOXES_FIELD_NUMBER: _builtins.int
     ENDED_SANDBOXES_FIELD_NUMBER: _builtins.int
     reward: _builtins.float
-    """The reward of the turn, where there is one."""
+    """The reward of the turn, if the environment returns one."""
     done: _builtins.bool
-    """True when the episode is over: the model is not called again."""
+    """True when the episode is over. The agent then does not call the model again."""
     @_builtins.property
     def items(self) -> _containers.RepeatedCompositeFieldContainer[_responses_pb2.Item]:
-        """What it says, usually one user message; may be empty when done."""
+        """The environment's items, usually one user message; may be empty when `done` is true."""
 
     @_builtins.property
     def model_usage(self) -> _containers.RepeatedCompositeFieldContainer[_rollout_pb2.ModelCallUsage]:
-        """Model calls made for the turn."""
+        """The tokens of the model calls that the environment made for the turn."""
 
     @_builtins.property
     def sandboxes(self) -> _containers.RepeatedCompositeFieldContainer[_rollout_pb2.SandboxOpened]:
-        """As in CallToolResponse."""
+        """The same as `sandboxes` of CallToolResponse."""
 
     @_builtins.property
     def ended_sandboxes(self) -> _containers.RepeatedCompositeFieldContainer[_rollout_pb2.SandboxEnded]:
-        """As in CallToolResponse."""
+        """The same as `ended_sandboxes` of CallToolResponse."""
 
     def __init__(
         self,
@@ -700,7 +702,7 @@ Global___NextTurnResponse: _TypeAlias = NextTurnResponse  # noqa: Y015
 
 @_typing.final
 class ModelEndpoint(_message.Message):
-    """Where a model is called, over HTTP as OpenAI has it."""
+    """An HTTP endpoint with OpenAI's API, at which a model is called."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -712,11 +714,11 @@ class ModelEndpoint(_message.Message):
     below it. Without a slash at the end.
     """
     key: _builtins.str
-    """The key, sent as `Authorization: Bearer KEY`. A secret; it opens one rollout, and
-    ends with it.
+    """The key, sent as `Authorization: Bearer KEY`. A secret. It is valid for one rollout,
+    until the rollout ends.
     """
     model: _builtins.str
-    """The name under which to ask for the model."""
+    """The model's name in requests."""
     def __init__(
         self,
         *,
@@ -734,7 +736,7 @@ Global___ModelEndpoint: _TypeAlias = ModelEndpoint  # noqa: Y015
 
 @_typing.final
 class PlayEpisodeRequest(_message.Message):
-    """Has the environment play the episode."""
+    """Lets the environment play the episode."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -770,11 +772,11 @@ class PlayEpisodeResponse(_message.Message):
     ENDED_SANDBOXES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def sandboxes(self) -> _containers.RepeatedCompositeFieldContainer[_rollout_pb2.SandboxOpened]:
-        """Sandboxes of the session, as in CallToolResponse."""
+        """The same as `sandboxes` of CallToolResponse."""
 
     @_builtins.property
     def ended_sandboxes(self) -> _containers.RepeatedCompositeFieldContainer[_rollout_pb2.SandboxEnded]:
-        """As in CallToolResponse."""
+        """The same as `ended_sandboxes` of CallToolResponse."""
 
     def __init__(
         self,

@@ -82,25 +82,25 @@ class ResourceServiceServicer:
     """
 
     def GetEnvironment(self, request, context):
-        """Says what the environment is and does. Constant while the server runs.
+        """Describes the environment. The answer is constant while the server runs.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListTasks(self, request, context):
-        """Lists the example tasks that the environment ships, in a fixed order, a
-        page at a time. An environment without any returns none. A negative
-        page_size or a page_token that this server did not give is INVALID_ARGUMENT /
-        FIELD_INVALID, here and in every RPC that pages.
+        """Lists the example tasks that the environment ships, in a fixed order, one page per
+        call. An environment without example tasks returns an empty list. A negative
+        page_size, or a page_token that this server did not return, is INVALID_ARGUMENT /
+        FIELD_INVALID, here and in every other RPC with pages.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListTools(self, request, context):
-        """Lists the tools that a session has when its task changes nothing. Tools of
-        one session are in CreateSessionResponse.
+        """Lists the tools that a session has if the task does not change them. The tools of a
+        particular session are in CreateSessionResponse.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -109,12 +109,12 @@ class ResourceServiceServicer:
     def CreateSession(self, request, context):
         """Opens a session for one attempt of a rollout.
 
-        The server checks the task, and answers INVALID_ARGUMENT / TASK_INVALID with
-        the field if it cannot be run. At its limit of sessions it answers
-        RESOURCE_EXHAUSTED / SESSION_LIMIT. With the request_id of an earlier call it
-        returns that call's session, and waits for the call if it is still running, so
-        that a retry leaks no session. The caller picks the instance first and retries
-        there, or gives up and starts a new attempt.
+        The server checks the task. If the task cannot be run, the server answers
+        INVALID_ARGUMENT / TASK_INVALID with the field. At its limit of sessions it answers
+        RESOURCE_EXHAUSTED / SESSION_LIMIT. For the request_id of an earlier call, the server
+        returns that call's session, and waits for that call if it is still running. So a
+        retry leaks no session. The caller chooses the instance first. It then retries at the
+        same instance, or gives up and starts a new attempt.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -123,66 +123,67 @@ class ResourceServiceServicer:
     def CallTool(self, request, context):
         """Calls a tool in a session.
 
-        A mistake of the model, and an error that the tool itself reports, is an answer
-        (see `outcome`) that the model is shown; its text says what to do. A fault of
-        the environment is INTERNAL / ENVIRONMENT_FAULT and is not shown. A tool that
-        exceeds its time limit is DEADLINE_EXCEEDED / TOOL_TIMEOUT.
-        Calls of one session may be concurrent. An environment whose state needs
-        order runs them in order of arrival. With the request_id of an
-        earlier call of the session the tool is not run again: the server waits
-        for that call or returns its answer.
+        If the model made a mistake, or the tool itself reports an error, the server sends an
+        answer (see `outcome`). The model sees this answer, and its text says what to do. A
+        fault of the environment is INTERNAL / ENVIRONMENT_FAULT, and the model does not see
+        it. A tool that exceeds its time limit is DEADLINE_EXCEEDED / TOOL_TIMEOUT.
+        Calls of one session may be concurrent. If an environment's state depends on their
+        order, the environment runs them in the order of arrival. For the request_id of an
+        earlier call of the session, the server does not run the tool again: it waits for
+        that call or returns that call's answer.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def NextTurn(self, request, context):
-        """Gives the environment its turn after the model answered without calling a
-        tool: a game moves, a simulated user replies. Called only when
-        GetEnvironment says `multi_turn`; otherwise UNIMPLEMENTED / NOT_OFFERED.
-        After `done`, a further call is FAILED_PRECONDITION / SESSION_STATE. With
-        the request_id of an earlier call, that call's answer is returned. The status
-        of an error has gymmesh.errors.v1.ModelUsage among its details when models
-        were called before it, as for VerifyService.Verify.
+        """Gives the environment its turn after the model answered without calling a tool: a
+        game moves, a simulated user replies. If `multi_turn` of GetEnvironment is false, the
+        call is UNIMPLEMENTED / NOT_OFFERED. After `done`, a further call is
+        FAILED_PRECONDITION / SESSION_STATE. For the request_id of an earlier call, the
+        server returns that call's answer. If the environment called models before an error,
+        the details of the error's status have a gymmesh.errors.v1.ModelUsage, as for
+        VerifyService.Verify.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PlayEpisode(self, request, context):
-        """Has the environment play the session's whole episode itself, with a model that
-        the caller provides, for environments with their own loop. Offered only if
-        GetEnvironment has `plays`; otherwise UNIMPLEMENTED / NOT_OFFERED. The server
-        calls the model at `endpoint` as often as the episode needs, and answers once
-        the episode is over. The result stays in the session, for Verify. The caller
-        calls neither CallTool nor NextTurn for it.
+        """Lets the environment play the session's whole episode itself, with a model that the
+        caller provides. This is for environments with a loop of their own. If `plays` of
+        GetEnvironment is false, the call is UNIMPLEMENTED / NOT_OFFERED. The server calls
+        the model at `endpoint` as often as the episode needs, and answers once the episode
+        is over. The result stays in the session, for Verify. The caller must call neither
+        CallTool nor NextTurn in this session.
 
-        Once per session, and never again, however the call ended: a further call is
-        FAILED_PRECONDITION / SESSION_STATE, state `played`, and so is one after
-        `done`, state `done`. There is no request_id: a caller whose call broke
+        PlayEpisode works only once per session, however the call ended. A second call is
+        FAILED_PRECONDITION / SESSION_STATE, state `played`. A call after `done` has the
+        same error, state `done`. There is no request_id: if the call breaks, the caller
         starts a new attempt.
 
-        The call ends with its caller, because the endpoint does. When it is cancelled
-        or its deadline passes, the server ends the episode and everything that it
-        started for it, within seconds. Verify may follow: it waits for that end, then
-        judges the result so far, or fails if that does not allow a verdict. A
-        call without a deadline may take a day. CloseSession cancels the call, which
-        then ends with NOT_FOUND / SESSION_NOT_FOUND.
+        The call ends with its caller, because the endpoint ends with the caller too. When
+        the call is cancelled or its deadline passes, the server ends the episode, and
+        everything that it started for the episode, within seconds. Verify may follow: it
+        waits for that end, then judges the result so far, or fails if the result does not
+        allow a verdict. A call without a deadline may take a day. CloseSession cancels the
+        call, which then ends with NOT_FOUND / SESSION_NOT_FOUND.
 
-        An endpoint that the server cannot connect to is INVALID_ARGUMENT /
-        FIELD_INVALID, field `endpoint.base_url`; nothing was played then. An episode
-        that broke is INTERNAL / ENVIRONMENT_FAULT. A caller that serves the endpoint
-        knows of a fault of the model itself, and prefers that as the cause. The
-        endpoint's key is a secret: no answer, error or log of the server has it.
+        If the server cannot connect to the endpoint, the call is INVALID_ARGUMENT /
+        FIELD_INVALID, field `endpoint.base_url`, and nothing was played. An episode that
+        broke is INTERNAL / ENVIRONMENT_FAULT. The caller serves the endpoint, so it knows
+        whether the model itself failed, and then reports the model's failure as the cause.
+        The endpoint's key is a secret: the server must not show it in an answer, an error or
+        a log.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CloseSession(self, request, context):
-        """Closes the session and frees what it holds. Calls still running in it are
-        cancelled and end with NOT_FOUND / SESSION_NOT_FOUND. Closing a session that
-        is not there is a success.
+        """Closes the session and frees its resources. The server cancels calls that still run
+        in the session; they end with NOT_FOUND / SESSION_NOT_FOUND. Closing a session that
+        does not exist succeeds.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

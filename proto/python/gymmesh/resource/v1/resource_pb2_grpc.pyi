@@ -13,38 +13,39 @@ A session's life:
                        +-------------- CloseSession ----------+
                             idle, or the server ends
 
-While open, everything is allowed. After an answer of CallTool or NextTurn with
-`done`, NextTurn is FAILED_PRECONDITION / SESSION_STATE (repeats of earlier calls
-still get their answers). CallTool is answered as before: the tool calls of one
-answer run concurrently, and the one that ends the episode need not be the last.
-A session whose episode PlayEpisode began is done. Closed: every call is
-NOT_FOUND / SESSION_NOT_FOUND, except CloseSession, which succeeds.
+While a session is open, every call is allowed. After an answer of CallTool or
+NextTurn with `done`, a new NextTurn is FAILED_PRECONDITION / SESSION_STATE; repeats of
+earlier calls still get their answers. CallTool is still answered, because the tool
+calls of one answer run concurrently, and the call that ends the episode need not be
+the last. After PlayEpisode has begun the episode, the session is also done. After a
+session is closed, every call is NOT_FOUND / SESSION_NOT_FOUND, except CloseSession,
+which succeeds.
 
-Sessions live at the instance that created them
-(`CreateSessionResponse.instance_id`); all later calls, Verify included, go
-there. The server closes a session without a call for the idle time in
-GetEnvironment. A running call keeps the session from being idle.
+A session lives at the instance that created it
+(`CreateSessionResponse.instance_id`). All later calls, including Verify, must be sent
+to that instance. The server closes a session that has no call for the idle time in
+GetEnvironment. A session is not idle while a call runs.
 
 Repeats. CreateSession, CallTool and NextTurn have a `request_id`. A call with
-the id of an earlier call of the same session and method is a repeat of it:
+the id of an earlier call of the same session and method is a repeat of that call:
   the first call still runs      the repeat waits for it
-  it answered                    the same answer
-  it failed                      the same error; executed again only after
-                                 QUEUE_FULL, SESSION_LIMIT and DRAINING, which
-                                 mean that nothing was done, and after any error
-                                 of CreateSession
+  the first call succeeded       the same answer
+  the first call failed          the same error. The server executes the call again
+                                 only after QUEUE_FULL, SESSION_LIMIT and DRAINING,
+                                 which mean that nothing was done, and after any
+                                 error of CreateSession
   the request differs            FAILED_PRECONDITION / REQUEST_ID_REUSED
   128 later calls were answered  the server may have forgotten the answer, but
                                  not the id: FAILED_PRECONDITION /
                                  SESSION_STATE, state `answered`
-CreateSession's ids are kept for as long as the session they opened exists.
+The server keeps an id of CreateSession while the session that the call opened exists.
 
-Deadlines. CreateSession, CallTool and NextTurn, and the model calls made for
-them, are not cancelled when their caller disconnects or the caller's deadline
+Deadlines. CreateSession, CallTool and NextTurn, and the model calls that they make,
+are not cancelled when the caller disconnects or the caller's deadline
 passes. They continue within the environment's own limit, and a repeat finds
-them. A caller whose deadline passed gets DEADLINE_EXCEEDED. Verify has no
-request_id, and may end with its caller. PlayEpisode has none either, and ends
-with its caller.
+them. A caller whose deadline passed gets DEADLINE_EXCEEDED. Verify and PlayEpisode
+have no request_id. Verify may end with its caller, and PlayEpisode ends with its
+caller.
 """
 
 from collections import abc as _abc
@@ -78,78 +79,79 @@ class ResourceServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ResourceServiceAsyncStub: ...
     GetEnvironment: _grpc.UnaryUnaryMultiCallable[_resource_pb2.GetEnvironmentRequest, _resource_pb2.GetEnvironmentResponse]
-    """Says what the environment is and does. Constant while the server runs."""
+    """Describes the environment. The answer is constant while the server runs."""
     ListTasks: _grpc.UnaryUnaryMultiCallable[_resource_pb2.ListTasksRequest, _resource_pb2.ListTasksResponse]
-    """Lists the example tasks that the environment ships, in a fixed order, a
-    page at a time. An environment without any returns none. A negative
-    page_size or a page_token that this server did not give is INVALID_ARGUMENT /
-    FIELD_INVALID, here and in every RPC that pages.
+    """Lists the example tasks that the environment ships, in a fixed order, one page per
+    call. An environment without example tasks returns an empty list. A negative
+    page_size, or a page_token that this server did not return, is INVALID_ARGUMENT /
+    FIELD_INVALID, here and in every other RPC with pages.
     """
     ListTools: _grpc.UnaryUnaryMultiCallable[_resource_pb2.ListToolsRequest, _resource_pb2.ListToolsResponse]
-    """Lists the tools that a session has when its task changes nothing. Tools of
-    one session are in CreateSessionResponse.
+    """Lists the tools that a session has if the task does not change them. The tools of a
+    particular session are in CreateSessionResponse.
     """
     CreateSession: _grpc.UnaryUnaryMultiCallable[_resource_pb2.CreateSessionRequest, _resource_pb2.CreateSessionResponse]
     """Opens a session for one attempt of a rollout.
 
-    The server checks the task, and answers INVALID_ARGUMENT / TASK_INVALID with
-    the field if it cannot be run. At its limit of sessions it answers
-    RESOURCE_EXHAUSTED / SESSION_LIMIT. With the request_id of an earlier call it
-    returns that call's session, and waits for the call if it is still running, so
-    that a retry leaks no session. The caller picks the instance first and retries
-    there, or gives up and starts a new attempt.
+    The server checks the task. If the task cannot be run, the server answers
+    INVALID_ARGUMENT / TASK_INVALID with the field. At its limit of sessions it answers
+    RESOURCE_EXHAUSTED / SESSION_LIMIT. For the request_id of an earlier call, the server
+    returns that call's session, and waits for that call if it is still running. So a
+    retry leaks no session. The caller chooses the instance first. It then retries at the
+    same instance, or gives up and starts a new attempt.
     """
     CallTool: _grpc.UnaryUnaryMultiCallable[_resource_pb2.CallToolRequest, _resource_pb2.CallToolResponse]
     """Calls a tool in a session.
 
-    A mistake of the model, and an error that the tool itself reports, is an answer
-    (see `outcome`) that the model is shown; its text says what to do. A fault of
-    the environment is INTERNAL / ENVIRONMENT_FAULT and is not shown. A tool that
-    exceeds its time limit is DEADLINE_EXCEEDED / TOOL_TIMEOUT.
-    Calls of one session may be concurrent. An environment whose state needs
-    order runs them in order of arrival. With the request_id of an
-    earlier call of the session the tool is not run again: the server waits
-    for that call or returns its answer.
+    If the model made a mistake, or the tool itself reports an error, the server sends an
+    answer (see `outcome`). The model sees this answer, and its text says what to do. A
+    fault of the environment is INTERNAL / ENVIRONMENT_FAULT, and the model does not see
+    it. A tool that exceeds its time limit is DEADLINE_EXCEEDED / TOOL_TIMEOUT.
+    Calls of one session may be concurrent. If an environment's state depends on their
+    order, the environment runs them in the order of arrival. For the request_id of an
+    earlier call of the session, the server does not run the tool again: it waits for
+    that call or returns that call's answer.
     """
     NextTurn: _grpc.UnaryUnaryMultiCallable[_resource_pb2.NextTurnRequest, _resource_pb2.NextTurnResponse]
-    """Gives the environment its turn after the model answered without calling a
-    tool: a game moves, a simulated user replies. Called only when
-    GetEnvironment says `multi_turn`; otherwise UNIMPLEMENTED / NOT_OFFERED.
-    After `done`, a further call is FAILED_PRECONDITION / SESSION_STATE. With
-    the request_id of an earlier call, that call's answer is returned. The status
-    of an error has gymmesh.errors.v1.ModelUsage among its details when models
-    were called before it, as for VerifyService.Verify.
+    """Gives the environment its turn after the model answered without calling a tool: a
+    game moves, a simulated user replies. If `multi_turn` of GetEnvironment is false, the
+    call is UNIMPLEMENTED / NOT_OFFERED. After `done`, a further call is
+    FAILED_PRECONDITION / SESSION_STATE. For the request_id of an earlier call, the
+    server returns that call's answer. If the environment called models before an error,
+    the details of the error's status have a gymmesh.errors.v1.ModelUsage, as for
+    VerifyService.Verify.
     """
     PlayEpisode: _grpc.UnaryUnaryMultiCallable[_resource_pb2.PlayEpisodeRequest, _resource_pb2.PlayEpisodeResponse]
-    """Has the environment play the session's whole episode itself, with a model that
-    the caller provides, for environments with their own loop. Offered only if
-    GetEnvironment has `plays`; otherwise UNIMPLEMENTED / NOT_OFFERED. The server
-    calls the model at `endpoint` as often as the episode needs, and answers once
-    the episode is over. The result stays in the session, for Verify. The caller
-    calls neither CallTool nor NextTurn for it.
+    """Lets the environment play the session's whole episode itself, with a model that the
+    caller provides. This is for environments with a loop of their own. If `plays` of
+    GetEnvironment is false, the call is UNIMPLEMENTED / NOT_OFFERED. The server calls
+    the model at `endpoint` as often as the episode needs, and answers once the episode
+    is over. The result stays in the session, for Verify. The caller must call neither
+    CallTool nor NextTurn in this session.
 
-    Once per session, and never again, however the call ended: a further call is
-    FAILED_PRECONDITION / SESSION_STATE, state `played`, and so is one after
-    `done`, state `done`. There is no request_id: a caller whose call broke
+    PlayEpisode works only once per session, however the call ended. A second call is
+    FAILED_PRECONDITION / SESSION_STATE, state `played`. A call after `done` has the
+    same error, state `done`. There is no request_id: if the call breaks, the caller
     starts a new attempt.
 
-    The call ends with its caller, because the endpoint does. When it is cancelled
-    or its deadline passes, the server ends the episode and everything that it
-    started for it, within seconds. Verify may follow: it waits for that end, then
-    judges the result so far, or fails if that does not allow a verdict. A
-    call without a deadline may take a day. CloseSession cancels the call, which
-    then ends with NOT_FOUND / SESSION_NOT_FOUND.
+    The call ends with its caller, because the endpoint ends with the caller too. When
+    the call is cancelled or its deadline passes, the server ends the episode, and
+    everything that it started for the episode, within seconds. Verify may follow: it
+    waits for that end, then judges the result so far, or fails if the result does not
+    allow a verdict. A call without a deadline may take a day. CloseSession cancels the
+    call, which then ends with NOT_FOUND / SESSION_NOT_FOUND.
 
-    An endpoint that the server cannot connect to is INVALID_ARGUMENT /
-    FIELD_INVALID, field `endpoint.base_url`; nothing was played then. An episode
-    that broke is INTERNAL / ENVIRONMENT_FAULT. A caller that serves the endpoint
-    knows of a fault of the model itself, and prefers that as the cause. The
-    endpoint's key is a secret: no answer, error or log of the server has it.
+    If the server cannot connect to the endpoint, the call is INVALID_ARGUMENT /
+    FIELD_INVALID, field `endpoint.base_url`, and nothing was played. An episode that
+    broke is INTERNAL / ENVIRONMENT_FAULT. The caller serves the endpoint, so it knows
+    whether the model itself failed, and then reports the model's failure as the cause.
+    The endpoint's key is a secret: the server must not show it in an answer, an error or
+    a log.
     """
     CloseSession: _grpc.UnaryUnaryMultiCallable[_resource_pb2.CloseSessionRequest, _resource_pb2.CloseSessionResponse]
-    """Closes the session and frees what it holds. Calls still running in it are
-    cancelled and end with NOT_FOUND / SESSION_NOT_FOUND. Closing a session that
-    is not there is a success.
+    """Closes the session and frees its resources. The server cancels calls that still run
+    in the session; they end with NOT_FOUND / SESSION_NOT_FOUND. Closing a session that
+    does not exist succeeds.
     """
 
 @_typing.type_check_only
@@ -158,78 +160,79 @@ class ResourceServiceAsyncStub(ResourceServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetEnvironment: _aio.UnaryUnaryMultiCallable[_resource_pb2.GetEnvironmentRequest, _resource_pb2.GetEnvironmentResponse]  # type: ignore[assignment]
-    """Says what the environment is and does. Constant while the server runs."""
+    """Describes the environment. The answer is constant while the server runs."""
     ListTasks: _aio.UnaryUnaryMultiCallable[_resource_pb2.ListTasksRequest, _resource_pb2.ListTasksResponse]  # type: ignore[assignment]
-    """Lists the example tasks that the environment ships, in a fixed order, a
-    page at a time. An environment without any returns none. A negative
-    page_size or a page_token that this server did not give is INVALID_ARGUMENT /
-    FIELD_INVALID, here and in every RPC that pages.
+    """Lists the example tasks that the environment ships, in a fixed order, one page per
+    call. An environment without example tasks returns an empty list. A negative
+    page_size, or a page_token that this server did not return, is INVALID_ARGUMENT /
+    FIELD_INVALID, here and in every other RPC with pages.
     """
     ListTools: _aio.UnaryUnaryMultiCallable[_resource_pb2.ListToolsRequest, _resource_pb2.ListToolsResponse]  # type: ignore[assignment]
-    """Lists the tools that a session has when its task changes nothing. Tools of
-    one session are in CreateSessionResponse.
+    """Lists the tools that a session has if the task does not change them. The tools of a
+    particular session are in CreateSessionResponse.
     """
     CreateSession: _aio.UnaryUnaryMultiCallable[_resource_pb2.CreateSessionRequest, _resource_pb2.CreateSessionResponse]  # type: ignore[assignment]
     """Opens a session for one attempt of a rollout.
 
-    The server checks the task, and answers INVALID_ARGUMENT / TASK_INVALID with
-    the field if it cannot be run. At its limit of sessions it answers
-    RESOURCE_EXHAUSTED / SESSION_LIMIT. With the request_id of an earlier call it
-    returns that call's session, and waits for the call if it is still running, so
-    that a retry leaks no session. The caller picks the instance first and retries
-    there, or gives up and starts a new attempt.
+    The server checks the task. If the task cannot be run, the server answers
+    INVALID_ARGUMENT / TASK_INVALID with the field. At its limit of sessions it answers
+    RESOURCE_EXHAUSTED / SESSION_LIMIT. For the request_id of an earlier call, the server
+    returns that call's session, and waits for that call if it is still running. So a
+    retry leaks no session. The caller chooses the instance first. It then retries at the
+    same instance, or gives up and starts a new attempt.
     """
     CallTool: _aio.UnaryUnaryMultiCallable[_resource_pb2.CallToolRequest, _resource_pb2.CallToolResponse]  # type: ignore[assignment]
     """Calls a tool in a session.
 
-    A mistake of the model, and an error that the tool itself reports, is an answer
-    (see `outcome`) that the model is shown; its text says what to do. A fault of
-    the environment is INTERNAL / ENVIRONMENT_FAULT and is not shown. A tool that
-    exceeds its time limit is DEADLINE_EXCEEDED / TOOL_TIMEOUT.
-    Calls of one session may be concurrent. An environment whose state needs
-    order runs them in order of arrival. With the request_id of an
-    earlier call of the session the tool is not run again: the server waits
-    for that call or returns its answer.
+    If the model made a mistake, or the tool itself reports an error, the server sends an
+    answer (see `outcome`). The model sees this answer, and its text says what to do. A
+    fault of the environment is INTERNAL / ENVIRONMENT_FAULT, and the model does not see
+    it. A tool that exceeds its time limit is DEADLINE_EXCEEDED / TOOL_TIMEOUT.
+    Calls of one session may be concurrent. If an environment's state depends on their
+    order, the environment runs them in the order of arrival. For the request_id of an
+    earlier call of the session, the server does not run the tool again: it waits for
+    that call or returns that call's answer.
     """
     NextTurn: _aio.UnaryUnaryMultiCallable[_resource_pb2.NextTurnRequest, _resource_pb2.NextTurnResponse]  # type: ignore[assignment]
-    """Gives the environment its turn after the model answered without calling a
-    tool: a game moves, a simulated user replies. Called only when
-    GetEnvironment says `multi_turn`; otherwise UNIMPLEMENTED / NOT_OFFERED.
-    After `done`, a further call is FAILED_PRECONDITION / SESSION_STATE. With
-    the request_id of an earlier call, that call's answer is returned. The status
-    of an error has gymmesh.errors.v1.ModelUsage among its details when models
-    were called before it, as for VerifyService.Verify.
+    """Gives the environment its turn after the model answered without calling a tool: a
+    game moves, a simulated user replies. If `multi_turn` of GetEnvironment is false, the
+    call is UNIMPLEMENTED / NOT_OFFERED. After `done`, a further call is
+    FAILED_PRECONDITION / SESSION_STATE. For the request_id of an earlier call, the
+    server returns that call's answer. If the environment called models before an error,
+    the details of the error's status have a gymmesh.errors.v1.ModelUsage, as for
+    VerifyService.Verify.
     """
     PlayEpisode: _aio.UnaryUnaryMultiCallable[_resource_pb2.PlayEpisodeRequest, _resource_pb2.PlayEpisodeResponse]  # type: ignore[assignment]
-    """Has the environment play the session's whole episode itself, with a model that
-    the caller provides, for environments with their own loop. Offered only if
-    GetEnvironment has `plays`; otherwise UNIMPLEMENTED / NOT_OFFERED. The server
-    calls the model at `endpoint` as often as the episode needs, and answers once
-    the episode is over. The result stays in the session, for Verify. The caller
-    calls neither CallTool nor NextTurn for it.
+    """Lets the environment play the session's whole episode itself, with a model that the
+    caller provides. This is for environments with a loop of their own. If `plays` of
+    GetEnvironment is false, the call is UNIMPLEMENTED / NOT_OFFERED. The server calls
+    the model at `endpoint` as often as the episode needs, and answers once the episode
+    is over. The result stays in the session, for Verify. The caller must call neither
+    CallTool nor NextTurn in this session.
 
-    Once per session, and never again, however the call ended: a further call is
-    FAILED_PRECONDITION / SESSION_STATE, state `played`, and so is one after
-    `done`, state `done`. There is no request_id: a caller whose call broke
+    PlayEpisode works only once per session, however the call ended. A second call is
+    FAILED_PRECONDITION / SESSION_STATE, state `played`. A call after `done` has the
+    same error, state `done`. There is no request_id: if the call breaks, the caller
     starts a new attempt.
 
-    The call ends with its caller, because the endpoint does. When it is cancelled
-    or its deadline passes, the server ends the episode and everything that it
-    started for it, within seconds. Verify may follow: it waits for that end, then
-    judges the result so far, or fails if that does not allow a verdict. A
-    call without a deadline may take a day. CloseSession cancels the call, which
-    then ends with NOT_FOUND / SESSION_NOT_FOUND.
+    The call ends with its caller, because the endpoint ends with the caller too. When
+    the call is cancelled or its deadline passes, the server ends the episode, and
+    everything that it started for the episode, within seconds. Verify may follow: it
+    waits for that end, then judges the result so far, or fails if the result does not
+    allow a verdict. A call without a deadline may take a day. CloseSession cancels the
+    call, which then ends with NOT_FOUND / SESSION_NOT_FOUND.
 
-    An endpoint that the server cannot connect to is INVALID_ARGUMENT /
-    FIELD_INVALID, field `endpoint.base_url`; nothing was played then. An episode
-    that broke is INTERNAL / ENVIRONMENT_FAULT. A caller that serves the endpoint
-    knows of a fault of the model itself, and prefers that as the cause. The
-    endpoint's key is a secret: no answer, error or log of the server has it.
+    If the server cannot connect to the endpoint, the call is INVALID_ARGUMENT /
+    FIELD_INVALID, field `endpoint.base_url`, and nothing was played. An episode that
+    broke is INTERNAL / ENVIRONMENT_FAULT. The caller serves the endpoint, so it knows
+    whether the model itself failed, and then reports the model's failure as the cause.
+    The endpoint's key is a secret: the server must not show it in an answer, an error or
+    a log.
     """
     CloseSession: _aio.UnaryUnaryMultiCallable[_resource_pb2.CloseSessionRequest, _resource_pb2.CloseSessionResponse]  # type: ignore[assignment]
-    """Closes the session and frees what it holds. Calls still running in it are
-    cancelled and end with NOT_FOUND / SESSION_NOT_FOUND. Closing a session that
-    is not there is a success.
+    """Closes the session and frees its resources. The server cancels calls that still run
+    in the session; they end with NOT_FOUND / SESSION_NOT_FOUND. Closing a session that
+    does not exist succeeds.
     """
 
 class ResourceServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -241,7 +244,7 @@ class ResourceServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _resource_pb2.GetEnvironmentRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_resource_pb2.GetEnvironmentResponse, _abc.Awaitable[_resource_pb2.GetEnvironmentResponse]]:
-        """Says what the environment is and does. Constant while the server runs."""
+        """Describes the environment. The answer is constant while the server runs."""
 
     @_abc_1.abstractmethod
     def ListTasks(
@@ -249,10 +252,10 @@ class ResourceServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _resource_pb2.ListTasksRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_resource_pb2.ListTasksResponse, _abc.Awaitable[_resource_pb2.ListTasksResponse]]:
-        """Lists the example tasks that the environment ships, in a fixed order, a
-        page at a time. An environment without any returns none. A negative
-        page_size or a page_token that this server did not give is INVALID_ARGUMENT /
-        FIELD_INVALID, here and in every RPC that pages.
+        """Lists the example tasks that the environment ships, in a fixed order, one page per
+        call. An environment without example tasks returns an empty list. A negative
+        page_size, or a page_token that this server did not return, is INVALID_ARGUMENT /
+        FIELD_INVALID, here and in every other RPC with pages.
         """
 
     @_abc_1.abstractmethod
@@ -261,8 +264,8 @@ class ResourceServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _resource_pb2.ListToolsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_resource_pb2.ListToolsResponse, _abc.Awaitable[_resource_pb2.ListToolsResponse]]:
-        """Lists the tools that a session has when its task changes nothing. Tools of
-        one session are in CreateSessionResponse.
+        """Lists the tools that a session has if the task does not change them. The tools of a
+        particular session are in CreateSessionResponse.
         """
 
     @_abc_1.abstractmethod
@@ -273,12 +276,12 @@ class ResourceServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_resource_pb2.CreateSessionResponse, _abc.Awaitable[_resource_pb2.CreateSessionResponse]]:
         """Opens a session for one attempt of a rollout.
 
-        The server checks the task, and answers INVALID_ARGUMENT / TASK_INVALID with
-        the field if it cannot be run. At its limit of sessions it answers
-        RESOURCE_EXHAUSTED / SESSION_LIMIT. With the request_id of an earlier call it
-        returns that call's session, and waits for the call if it is still running, so
-        that a retry leaks no session. The caller picks the instance first and retries
-        there, or gives up and starts a new attempt.
+        The server checks the task. If the task cannot be run, the server answers
+        INVALID_ARGUMENT / TASK_INVALID with the field. At its limit of sessions it answers
+        RESOURCE_EXHAUSTED / SESSION_LIMIT. For the request_id of an earlier call, the server
+        returns that call's session, and waits for that call if it is still running. So a
+        retry leaks no session. The caller chooses the instance first. It then retries at the
+        same instance, or gives up and starts a new attempt.
         """
 
     @_abc_1.abstractmethod
@@ -289,14 +292,14 @@ class ResourceServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_resource_pb2.CallToolResponse, _abc.Awaitable[_resource_pb2.CallToolResponse]]:
         """Calls a tool in a session.
 
-        A mistake of the model, and an error that the tool itself reports, is an answer
-        (see `outcome`) that the model is shown; its text says what to do. A fault of
-        the environment is INTERNAL / ENVIRONMENT_FAULT and is not shown. A tool that
-        exceeds its time limit is DEADLINE_EXCEEDED / TOOL_TIMEOUT.
-        Calls of one session may be concurrent. An environment whose state needs
-        order runs them in order of arrival. With the request_id of an
-        earlier call of the session the tool is not run again: the server waits
-        for that call or returns its answer.
+        If the model made a mistake, or the tool itself reports an error, the server sends an
+        answer (see `outcome`). The model sees this answer, and its text says what to do. A
+        fault of the environment is INTERNAL / ENVIRONMENT_FAULT, and the model does not see
+        it. A tool that exceeds its time limit is DEADLINE_EXCEEDED / TOOL_TIMEOUT.
+        Calls of one session may be concurrent. If an environment's state depends on their
+        order, the environment runs them in the order of arrival. For the request_id of an
+        earlier call of the session, the server does not run the tool again: it waits for
+        that call or returns that call's answer.
         """
 
     @_abc_1.abstractmethod
@@ -305,13 +308,13 @@ class ResourceServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _resource_pb2.NextTurnRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_resource_pb2.NextTurnResponse, _abc.Awaitable[_resource_pb2.NextTurnResponse]]:
-        """Gives the environment its turn after the model answered without calling a
-        tool: a game moves, a simulated user replies. Called only when
-        GetEnvironment says `multi_turn`; otherwise UNIMPLEMENTED / NOT_OFFERED.
-        After `done`, a further call is FAILED_PRECONDITION / SESSION_STATE. With
-        the request_id of an earlier call, that call's answer is returned. The status
-        of an error has gymmesh.errors.v1.ModelUsage among its details when models
-        were called before it, as for VerifyService.Verify.
+        """Gives the environment its turn after the model answered without calling a tool: a
+        game moves, a simulated user replies. If `multi_turn` of GetEnvironment is false, the
+        call is UNIMPLEMENTED / NOT_OFFERED. After `done`, a further call is
+        FAILED_PRECONDITION / SESSION_STATE. For the request_id of an earlier call, the
+        server returns that call's answer. If the environment called models before an error,
+        the details of the error's status have a gymmesh.errors.v1.ModelUsage, as for
+        VerifyService.Verify.
         """
 
     @_abc_1.abstractmethod
@@ -320,30 +323,31 @@ class ResourceServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _resource_pb2.PlayEpisodeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_resource_pb2.PlayEpisodeResponse, _abc.Awaitable[_resource_pb2.PlayEpisodeResponse]]:
-        """Has the environment play the session's whole episode itself, with a model that
-        the caller provides, for environments with their own loop. Offered only if
-        GetEnvironment has `plays`; otherwise UNIMPLEMENTED / NOT_OFFERED. The server
-        calls the model at `endpoint` as often as the episode needs, and answers once
-        the episode is over. The result stays in the session, for Verify. The caller
-        calls neither CallTool nor NextTurn for it.
+        """Lets the environment play the session's whole episode itself, with a model that the
+        caller provides. This is for environments with a loop of their own. If `plays` of
+        GetEnvironment is false, the call is UNIMPLEMENTED / NOT_OFFERED. The server calls
+        the model at `endpoint` as often as the episode needs, and answers once the episode
+        is over. The result stays in the session, for Verify. The caller must call neither
+        CallTool nor NextTurn in this session.
 
-        Once per session, and never again, however the call ended: a further call is
-        FAILED_PRECONDITION / SESSION_STATE, state `played`, and so is one after
-        `done`, state `done`. There is no request_id: a caller whose call broke
+        PlayEpisode works only once per session, however the call ended. A second call is
+        FAILED_PRECONDITION / SESSION_STATE, state `played`. A call after `done` has the
+        same error, state `done`. There is no request_id: if the call breaks, the caller
         starts a new attempt.
 
-        The call ends with its caller, because the endpoint does. When it is cancelled
-        or its deadline passes, the server ends the episode and everything that it
-        started for it, within seconds. Verify may follow: it waits for that end, then
-        judges the result so far, or fails if that does not allow a verdict. A
-        call without a deadline may take a day. CloseSession cancels the call, which
-        then ends with NOT_FOUND / SESSION_NOT_FOUND.
+        The call ends with its caller, because the endpoint ends with the caller too. When
+        the call is cancelled or its deadline passes, the server ends the episode, and
+        everything that it started for the episode, within seconds. Verify may follow: it
+        waits for that end, then judges the result so far, or fails if the result does not
+        allow a verdict. A call without a deadline may take a day. CloseSession cancels the
+        call, which then ends with NOT_FOUND / SESSION_NOT_FOUND.
 
-        An endpoint that the server cannot connect to is INVALID_ARGUMENT /
-        FIELD_INVALID, field `endpoint.base_url`; nothing was played then. An episode
-        that broke is INTERNAL / ENVIRONMENT_FAULT. A caller that serves the endpoint
-        knows of a fault of the model itself, and prefers that as the cause. The
-        endpoint's key is a secret: no answer, error or log of the server has it.
+        If the server cannot connect to the endpoint, the call is INVALID_ARGUMENT /
+        FIELD_INVALID, field `endpoint.base_url`, and nothing was played. An episode that
+        broke is INTERNAL / ENVIRONMENT_FAULT. The caller serves the endpoint, so it knows
+        whether the model itself failed, and then reports the model's failure as the cause.
+        The endpoint's key is a secret: the server must not show it in an answer, an error or
+        a log.
         """
 
     @_abc_1.abstractmethod
@@ -352,9 +356,9 @@ class ResourceServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _resource_pb2.CloseSessionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_resource_pb2.CloseSessionResponse, _abc.Awaitable[_resource_pb2.CloseSessionResponse]]:
-        """Closes the session and frees what it holds. Calls still running in it are
-        cancelled and end with NOT_FOUND / SESSION_NOT_FOUND. Closing a session that
-        is not there is a success.
+        """Closes the session and frees its resources. The server cancels calls that still run
+        in the session; they end with NOT_FOUND / SESSION_NOT_FOUND. Closing a session that
+        does not exist succeeds.
         """
 
 def add_ResourceServiceServicer_to_server(servicer: ResourceServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -3,9 +3,9 @@
 isort:skip_file
 Tasks, rollouts, and the events that a rollout is made of.
 
-Identity. A run requests rollouts. Each is identified by (run_id, task_id,
-repeat_index), and by a rollout_id, which identifies the same. Attempts of one
-rollout are numbered from 1 by the collector before they are sent.
+Identity. A run requests rollouts. A rollout is identified by (run_id, task_id,
+repeat_index), and also by its rollout_id. The collector numbers the attempts of a
+rollout from 1, before it sends them.
 
 The stream law. The events of one attempt, as one subscriber receives them:
   1. start with `started`;
@@ -14,14 +14,14 @@ The stream law. The events of one attempt, as one subscriber receives them:
   3. end with exactly one of `completed` and `failed`, and nothing follows;
   4. have exactly one `verified` before `completed`, with any status of the
      verification, and at most one before `failed`.
-A stream that ends without a terminal event is broken and is not data. A reader
-skips an event of an unknown kind if `ignorable` is true, and otherwise fails the
-rollout with CONTRACT_VIOLATED. An unknown value of StopReason, VerificationStatus
-or Boundary is also CONTRACT_VIOLATED, because the outcome would be a guess. An
-unknown value of any other enum counts as UNSPECIFIED.
+A stream that ends without a terminal event is broken: a reader must not use it as
+data. A reader skips an event of an unknown kind if `ignorable` is true. Otherwise it
+fails the rollout with CONTRACT_VIOLATED. An unknown value of StopReason,
+VerificationStatus or Boundary is also CONTRACT_VIOLATED, because the outcome would be
+a guess. A reader treats an unknown value of any other enum as UNSPECIFIED.
 
-Conversations. Each event has only new items. The conversation of a model call is
-found by following its parents:
+Conversations. Each event has only new items. To find the conversation of a model
+call, follow its parents:
   conversation(call) = base + call.context_items + call.response.output
     + the outputs of the tool calls whose model_call_id is this call, in the
       order of the function_call items in call.response.output
@@ -63,15 +63,15 @@ class _BoundaryEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Boundary.Val
     BOUNDARY_MODEL: _Boundary.ValueType  # 1
     """The model service or the endpoint behind it."""
     BOUNDARY_TOOL: _Boundary.ValueType  # 2
-    """A tool call that could not be carried out, for a reason that is neither
-    the model's mistake nor the tool's own answer.
+    """A tool call that the environment could not carry out. Mistakes of the model and
+    errors that the tool itself answers are not failures.
     """
     BOUNDARY_RESOURCE: _Boundary.ValueType  # 3
-    """The environment: sessions, turns, its own state."""
+    """The environment: its sessions, turns or state."""
     BOUNDARY_VERIFIER: _Boundary.ValueType  # 4
     """The verifier."""
     BOUNDARY_AGENT: _Boundary.ValueType  # 5
-    """The agent, or the stream from it."""
+    """The agent, or the stream of events from the agent."""
     BOUNDARY_BUDGET: _Boundary.ValueType  # 6
     """A budget of the operator or of the run. A limit of the policy itself (max
     steps, output tokens, context) is not a failure but a stop reason.
@@ -79,29 +79,29 @@ class _BoundaryEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Boundary.Val
     BOUNDARY_DEADLINE: _Boundary.ValueType  # 7
     """The rollout's deadline passed."""
     BOUNDARY_CANCELLED: _Boundary.ValueType  # 8
-    """Cancelled by the collector or its user."""
+    """The collector or its user cancelled the rollout."""
     BOUNDARY_SANDBOX: _Boundary.ValueType  # 9
     """The sandbox service, or a sandbox that was lost."""
     BOUNDARY_PROGRAM: _Boundary.ValueType  # 10
     """A program that runs as the agent (a coding agent that people ship)."""
 
 class Boundary(_Boundary, metaclass=_BoundaryEnumTypeWrapper):
-    """Which part of the system a failure is attributed to. Exactly one."""
+    """The one part of the system to which a failure is attributed."""
 
 BOUNDARY_UNSPECIFIED: Boundary.ValueType  # 0
 """Not used on the wire."""
 BOUNDARY_MODEL: Boundary.ValueType  # 1
 """The model service or the endpoint behind it."""
 BOUNDARY_TOOL: Boundary.ValueType  # 2
-"""A tool call that could not be carried out, for a reason that is neither
-the model's mistake nor the tool's own answer.
+"""A tool call that the environment could not carry out. Mistakes of the model and
+errors that the tool itself answers are not failures.
 """
 BOUNDARY_RESOURCE: Boundary.ValueType  # 3
-"""The environment: sessions, turns, its own state."""
+"""The environment: its sessions, turns or state."""
 BOUNDARY_VERIFIER: Boundary.ValueType  # 4
 """The verifier."""
 BOUNDARY_AGENT: Boundary.ValueType  # 5
-"""The agent, or the stream from it."""
+"""The agent, or the stream of events from the agent."""
 BOUNDARY_BUDGET: Boundary.ValueType  # 6
 """A budget of the operator or of the run. A limit of the policy itself (max
 steps, output tokens, context) is not a failure but a stop reason.
@@ -109,7 +109,7 @@ steps, output tokens, context) is not a failure but a stop reason.
 BOUNDARY_DEADLINE: Boundary.ValueType  # 7
 """The rollout's deadline passed."""
 BOUNDARY_CANCELLED: Boundary.ValueType  # 8
-"""Cancelled by the collector or its user."""
+"""The collector or its user cancelled the rollout."""
 BOUNDARY_SANDBOX: Boundary.ValueType  # 9
 """The sandbox service, or a sandbox that was lost."""
 BOUNDARY_PROGRAM: Boundary.ValueType  # 10
@@ -141,7 +141,7 @@ class _StopReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_StopReason
     STOP_REASON_CONTENT_FILTER: _StopReason.ValueType  # 6
     """The endpoint's content filter cut the answer."""
     STOP_REASON_AGENT_RULE: _StopReason.ValueType  # 7
-    """A custom agent ended by a rule of its own; see Completed.stop_detail."""
+    """A custom agent ended the rollout by a rule of its own; see Completed.stop_detail."""
     STOP_REASON_ABORTED: _StopReason.ValueType  # 8
     """The answer was aborted (AbortResponse) and the agent is configured to keep the
     partial answer.
@@ -149,8 +149,8 @@ class _StopReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_StopReason
     STOP_REASON_PROGRAM_EXITED: _StopReason.ValueType  # 9
     """The program that runs as the agent ended; see Rollout.program."""
     STOP_REASON_PROGRAM_TIMEOUT: _StopReason.ValueType  # 10
-    """The program was stopped at the task's own time limit, which is a limit of the
-    policy.
+    """The program was stopped at the task's time limit. This is a limit of the policy,
+    not a failure.
     """
 
 class StopReason(_StopReason, metaclass=_StopReasonEnumTypeWrapper):
@@ -175,7 +175,7 @@ STOP_REASON_ENVIRONMENT_DONE: StopReason.ValueType  # 5
 STOP_REASON_CONTENT_FILTER: StopReason.ValueType  # 6
 """The endpoint's content filter cut the answer."""
 STOP_REASON_AGENT_RULE: StopReason.ValueType  # 7
-"""A custom agent ended by a rule of its own; see Completed.stop_detail."""
+"""A custom agent ended the rollout by a rule of its own; see Completed.stop_detail."""
 STOP_REASON_ABORTED: StopReason.ValueType  # 8
 """The answer was aborted (AbortResponse) and the agent is configured to keep the
 partial answer.
@@ -183,8 +183,8 @@ partial answer.
 STOP_REASON_PROGRAM_EXITED: StopReason.ValueType  # 9
 """The program that runs as the agent ended; see Rollout.program."""
 STOP_REASON_PROGRAM_TIMEOUT: StopReason.ValueType  # 10
-"""The program was stopped at the task's own time limit, which is a limit of the
-policy.
+"""The program was stopped at the task's time limit. This is a limit of the policy,
+not a failure.
 """
 Global___StopReason: _TypeAlias = StopReason  # noqa: Y015
 
@@ -197,9 +197,9 @@ class _VerificationStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Ve
     VERIFICATION_STATUS_UNSPECIFIED: _VerificationStatus.ValueType  # 0
     """Not used on the wire."""
     VERIFICATION_STATUS_VERIFIED: _VerificationStatus.ValueType  # 1
-    """Judged; `reward` is set."""
+    """The rollout is judged; `reward` is set."""
     VERIFICATION_STATUS_PENDING: _VerificationStatus.ValueType  # 2
-    """To be judged later, or together with its group; `reward` is not set."""
+    """The rollout is judged later, or together with its group; `reward` is not set."""
     VERIFICATION_STATUS_SKIPPED: _VerificationStatus.ValueType  # 3
     """Deliberately not judged; `reward` is not set and must not be read as 0."""
 
@@ -209,9 +209,9 @@ class VerificationStatus(_VerificationStatus, metaclass=_VerificationStatusEnumT
 VERIFICATION_STATUS_UNSPECIFIED: VerificationStatus.ValueType  # 0
 """Not used on the wire."""
 VERIFICATION_STATUS_VERIFIED: VerificationStatus.ValueType  # 1
-"""Judged; `reward` is set."""
+"""The rollout is judged; `reward` is set."""
 VERIFICATION_STATUS_PENDING: VerificationStatus.ValueType  # 2
-"""To be judged later, or together with its group; `reward` is not set."""
+"""The rollout is judged later, or together with its group; `reward` is not set."""
 VERIFICATION_STATUS_SKIPPED: VerificationStatus.ValueType  # 3
 """Deliberately not judged; `reward` is not set and must not be read as 0."""
 Global___VerificationStatus: _TypeAlias = VerificationStatus  # noqa: Y015
@@ -225,19 +225,19 @@ class _SandboxEndCauseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Sandb
     SANDBOX_END_CAUSE_UNSPECIFIED: _SandboxEndCause.ValueType  # 0
     """Not used on the wire."""
     SANDBOX_END_CAUSE_OWNER: _SandboxEndCause.ValueType  # 1
-    """Its owner ended it: the environment, or the agent that made it."""
+    """The owner ended the sandbox: the environment or agent that created it."""
     SANDBOX_END_CAUSE_EXPIRED: _SandboxEndCause.ValueType  # 2
-    """Its own lease was not renewed in time."""
+    """The owner did not renew the sandbox's lease in time."""
     SANDBOX_END_CAUSE_LIFE: _SandboxEndCause.ValueType  # 3
-    """Its `Resources.life_s` was over."""
+    """The sandbox's lifetime (`Resources.life_s`) was over."""
     SANDBOX_END_CAUSE_OUT_OF_MEMORY: _SandboxEndCause.ValueType  # 4
-    """It was ended at its memory limit."""
+    """The sandbox reached its memory limit and was ended."""
     SANDBOX_END_CAUSE_REMOVED: _SandboxEndCause.ValueType  # 5
-    """An operator removed it."""
+    """An operator removed the sandbox."""
     SANDBOX_END_CAUSE_SHUTDOWN: _SandboxEndCause.ValueType  # 6
-    """Its service was shut down."""
+    """The sandbox's service was shut down."""
     SANDBOX_END_CAUSE_LOST: _SandboxEndCause.ValueType  # 7
-    """It, its host or its service ended or is unreachable."""
+    """The sandbox, its host or its service ended or is unreachable."""
 
 class SandboxEndCause(_SandboxEndCause, metaclass=_SandboxEndCauseEnumTypeWrapper):
     """Why a sandbox ended."""
@@ -245,19 +245,19 @@ class SandboxEndCause(_SandboxEndCause, metaclass=_SandboxEndCauseEnumTypeWrappe
 SANDBOX_END_CAUSE_UNSPECIFIED: SandboxEndCause.ValueType  # 0
 """Not used on the wire."""
 SANDBOX_END_CAUSE_OWNER: SandboxEndCause.ValueType  # 1
-"""Its owner ended it: the environment, or the agent that made it."""
+"""The owner ended the sandbox: the environment or agent that created it."""
 SANDBOX_END_CAUSE_EXPIRED: SandboxEndCause.ValueType  # 2
-"""Its own lease was not renewed in time."""
+"""The owner did not renew the sandbox's lease in time."""
 SANDBOX_END_CAUSE_LIFE: SandboxEndCause.ValueType  # 3
-"""Its `Resources.life_s` was over."""
+"""The sandbox's lifetime (`Resources.life_s`) was over."""
 SANDBOX_END_CAUSE_OUT_OF_MEMORY: SandboxEndCause.ValueType  # 4
-"""It was ended at its memory limit."""
+"""The sandbox reached its memory limit and was ended."""
 SANDBOX_END_CAUSE_REMOVED: SandboxEndCause.ValueType  # 5
-"""An operator removed it."""
+"""An operator removed the sandbox."""
 SANDBOX_END_CAUSE_SHUTDOWN: SandboxEndCause.ValueType  # 6
-"""Its service was shut down."""
+"""The sandbox's service was shut down."""
 SANDBOX_END_CAUSE_LOST: SandboxEndCause.ValueType  # 7
-"""It, its host or its service ended or is unreachable."""
+"""The sandbox, its host or its service ended or is unreachable."""
 Global___SandboxEndCause: _TypeAlias = SandboxEndCause  # noqa: Y015
 
 class _CallLink:
@@ -269,13 +269,13 @@ class _CallLinkEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CallLink.Val
     CALL_LINK_UNSPECIFIED: _CallLink.ValueType  # 0
     """The agent made the call itself; see `parent_call_id`."""
     CALL_LINK_CONTINUATION: _CallLink.ValueType  # 1
-    """It continues its parent."""
+    """The call continues its parent."""
     CALL_LINK_FORK: _CallLink.ValueType  # 2
-    """It begins at its parent with a history that has since changed; see `fork`."""
+    """The call branches off its parent: the program changed the history; see `fork`."""
     CALL_LINK_SIDE: _CallLink.ValueType  # 3
-    """It is beside the conversation (a title, a summary); see `side_call`."""
+    """The call is outside the conversation (for a title or a summary); see `side_call`."""
     CALL_LINK_UNKNOWN: _CallLink.ValueType  # 4
-    """The relation is not known."""
+    """How the call relates to earlier calls is not known."""
 
 class CallLink(_CallLink, metaclass=_CallLinkEnumTypeWrapper):
     """How a call that a gateway captured relates to earlier calls."""
@@ -283,13 +283,13 @@ class CallLink(_CallLink, metaclass=_CallLinkEnumTypeWrapper):
 CALL_LINK_UNSPECIFIED: CallLink.ValueType  # 0
 """The agent made the call itself; see `parent_call_id`."""
 CALL_LINK_CONTINUATION: CallLink.ValueType  # 1
-"""It continues its parent."""
+"""The call continues its parent."""
 CALL_LINK_FORK: CallLink.ValueType  # 2
-"""It begins at its parent with a history that has since changed; see `fork`."""
+"""The call branches off its parent: the program changed the history; see `fork`."""
 CALL_LINK_SIDE: CallLink.ValueType  # 3
-"""It is beside the conversation (a title, a summary); see `side_call`."""
+"""The call is outside the conversation (for a title or a summary); see `side_call`."""
 CALL_LINK_UNKNOWN: CallLink.ValueType  # 4
-"""The relation is not known."""
+"""How the call relates to earlier calls is not known."""
 Global___CallLink: _TypeAlias = CallLink  # noqa: Y015
 
 class _ToolOutcome:
@@ -303,11 +303,11 @@ class _ToolOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ToolOutco
     TOOL_OUTCOME_OK: _ToolOutcome.ValueType  # 1
     """The tool answered."""
     TOOL_OUTCOME_TOOL_ERROR: _ToolOutcome.ValueType  # 2
-    """The tool answered with an error of its own, shown to the model."""
+    """The tool answered with an error of its own, which the model sees."""
     TOOL_OUTCOME_BAD_ARGUMENTS: _ToolOutcome.ValueType  # 3
-    """The arguments are not JSON or do not fit the schema; shown to the model."""
+    """The arguments are not JSON or do not fit the tool's schema; the model sees the error."""
     TOOL_OUTCOME_UNKNOWN_TOOL: _ToolOutcome.ValueType  # 4
-    """No tool of that name; shown to the model."""
+    """There is no tool of that name; the model sees the error."""
 
 class ToolOutcome(_ToolOutcome, metaclass=_ToolOutcomeEnumTypeWrapper):
     """How a tool call was answered."""
@@ -317,11 +317,11 @@ TOOL_OUTCOME_UNSPECIFIED: ToolOutcome.ValueType  # 0
 TOOL_OUTCOME_OK: ToolOutcome.ValueType  # 1
 """The tool answered."""
 TOOL_OUTCOME_TOOL_ERROR: ToolOutcome.ValueType  # 2
-"""The tool answered with an error of its own, shown to the model."""
+"""The tool answered with an error of its own, which the model sees."""
 TOOL_OUTCOME_BAD_ARGUMENTS: ToolOutcome.ValueType  # 3
-"""The arguments are not JSON or do not fit the schema; shown to the model."""
+"""The arguments are not JSON or do not fit the tool's schema; the model sees the error."""
 TOOL_OUTCOME_UNKNOWN_TOOL: ToolOutcome.ValueType  # 4
-"""No tool of that name; shown to the model."""
+"""There is no tool of that name; the model sees the error."""
 Global___ToolOutcome: _TypeAlias = ToolOutcome  # noqa: Y015
 
 @_typing.final
@@ -358,24 +358,24 @@ class Task(_message.Message):
     SEED_FIELD_NUMBER: _builtins.int
     TAGS_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
-    """Unique among the tasks of a run. Made from the row's content by the
-    collector when the row has none.
+    """The task's id, unique among the tasks of a run. If the row has no id, the collector
+    makes one from the row's content.
     """
     environment: _builtins.str
     """The name of the environment (a resource service) that offers the tools and
-    judges. Required by the time a task reaches an agent.
+    judges. Required when a task is sent to an agent.
     """
     agent: _builtins.str
-    """The name of the agent that runs it."""
+    """The name of the agent that runs the task."""
     payload_json: _builtins.bytes
     """Every other key of the row, as a JSON object: what the verifier reads
     (expected answers, test cases, initial state). Agents and models must not
-    read it.
+    read the payload.
     """
     seed: _builtins.int
-    """Seeds the environment's session and, where the backend can, the sampling.
-    Absent: the environment chooses. The collector derives a distinct seed for
-    each repeat.
+    """The seed of the environment's session and, if the backend supports seeds, of the
+    sampling. Absent: the environment chooses a seed. The collector derives a distinct
+    seed for each repeat.
     """
     @_builtins.property
     def params(self) -> _responses_pb2.ResponseParams:
@@ -408,7 +408,7 @@ Global___Task: _TypeAlias = Task  # noqa: Y015
 
 @_typing.final
 class Failure(_message.Message):
-    """A failed rollout's one cause."""
+    """The one cause of a failed rollout."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -418,16 +418,16 @@ class Failure(_message.Message):
     COMPONENT_FIELD_NUMBER: _builtins.int
     CALL_ID_FIELD_NUMBER: _builtins.int
     boundary: Global___Boundary.ValueType
-    """Where it failed."""
+    """The part that failed."""
     retry_safe: _builtins.bool
     """True when a new attempt (in a new session) is harmless and may succeed."""
     component: _builtins.str
-    """The name of the service, tool, verifier or budget concerned."""
+    """The name of the service, tool, verifier or budget that failed."""
     call_id: _builtins.str
-    """The model call or function call concerned, where there was one."""
+    """The id of the model call or function call that failed; empty if no call failed."""
     @_builtins.property
     def status(self) -> _status_pb2.Status:
-        """What happened; `details` hold one ErrorInfo of domain `gymmesh`. Holds no
+        """What happened. `details` contain one ErrorInfo with the domain `gymmesh`, and no
         secrets.
         """
 
@@ -458,15 +458,15 @@ class RewardComponent(_message.Message):
     VALUE_FIELD_NUMBER: _builtins.int
     WEIGHT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """The component's name, the same for every task of an environment. A component
-    with the name of an actor (ModelCallCompleted.actor) is that actor's reward:
-    trainers that learn from each actor's conversation use it instead of the scalar,
-    and the scalar for actors without a component.
+    """The component's name, the same for every task of an environment. A component with
+    the name of an actor (ModelCallCompleted.actor) is that actor's reward. Trainers that
+    learn from each actor's conversation use the actor's component. For an actor without
+    a component, they use the scalar reward.
     """
     value: _builtins.float
-    """Its value, finite."""
+    """The component's value, a finite number."""
     weight: _builtins.float
-    """Its weight in the scalar reward, if the scalar is a weighted sum."""
+    """The component's weight in the scalar reward, if the scalar is a weighted sum."""
     def __init__(
         self,
         *,
@@ -503,17 +503,21 @@ class RewardSpan(_message.Message):
     name: _builtins.str
     """What the reward is for; may be empty."""
     value: _builtins.float
-    """Its value, finite."""
+    """The reward, a finite number."""
     actor: _builtins.str
-    """The actor, as in ModelCallCompleted."""
+    """The name of the actor that made the calls; empty for the root agent."""
     first_call_id: _builtins.str
-    """The first model call of the stretch; empty: the actor's first."""
+    """The id of the first model call of the range; empty: the actor's first call."""
     last_call_id: _builtins.str
-    """The last one; empty: the actor's last."""
+    """The id of the last model call of the range; empty: the actor's last call."""
     first_token: _builtins.int
-    """The first output token of `first_call_id` that counts, from 0."""
+    """The index of the first output token of the range, in the call `first_call_id`, from
+    0.
+    """
     end_token: _builtins.int
-    """The output token of `last_call_id` before which it ends."""
+    """The index of the output token before which the range ends, in the call
+    `last_call_id`.
+    """
     def __init__(
         self,
         *,
@@ -542,9 +546,9 @@ Global___RewardSpan: _TypeAlias = RewardSpan  # noqa: Y015
 
 @_typing.final
 class FinalState(_message.Message):
-    """The state of a session when its rollout has stopped, so that the rollout can be
-    judged again. It may hold expected answers: it is written to the row, but not to
-    exports or bundles.
+    """The state of a session when its rollout has stopped, with which the rollout can be
+    judged again. The state may contain expected answers, so it is written to the row, but
+    not to exports or bundles.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -552,9 +556,11 @@ class FinalState(_message.Message):
     STATE_JSON_FIELD_NUMBER: _builtins.int
     OMITTED_FIELD_NUMBER: _builtins.int
     state_json: _builtins.bytes
-    """The state as JSON; empty when it was not kept."""
+    """The state as JSON; empty if the state was not kept."""
     omitted: _builtins.str
-    """Why it was not kept (it is not JSON, or too large), one line; empty otherwise."""
+    """Why the state was not kept (it is not JSON, or too large), in one line; empty
+    otherwise.
+    """
     def __init__(
         self,
         *,
@@ -581,9 +587,9 @@ class VerificationStage(_message.Message):
     name: _builtins.str
     """The step's name, such as `extract`, `run_tests` or `judge`."""
     duration_us: _builtins.int
-    """How long it took, in microseconds."""
+    """How long the step took, in microseconds."""
     note: _builtins.str
-    """One line on its result, for people; may be empty."""
+    """One line on the step's result, for people; may be empty."""
     def __init__(
         self,
         *,
@@ -621,42 +627,42 @@ class Verification(_message.Message):
     REVERIFIED_JSON_FIELD_NUMBER: _builtins.int
     PREVIOUS_JSON_FIELD_NUMBER: _builtins.int
     status: Global___VerificationStatus.ValueType
-    """Whether there is a verdict."""
+    """Whether there is a verdict: VERIFIED, PENDING (later) or SKIPPED (not judged)."""
     reward: _builtins.float
-    """The scalar reward, finite, typically between 0.0 and 1.0. Set exactly when
+    """The scalar reward, a finite number, typically between 0.0 and 1.0. Set exactly when
     status is VERIFIED.
     """
     evidence_json: _builtins.bytes
-    """The grounds of the verdict, as a JSON object (extracted answer, failing tests);
-    empty means none. Its keys are written to the output row.
+    """The reasons for the verdict, as a JSON object (extracted answer, failing tests); may
+    be empty. Each key of this object is also a key of the output row.
     """
     verifier: _builtins.str
     """The verifier's name."""
     verifier_version: _builtins.str
-    """The verifier's version: changes when verdicts may change."""
+    """The verifier's version. It changes whenever verdicts may change."""
     reason: _builtins.str
-    """Why the status is PENDING or SKIPPED, one line; empty otherwise."""
+    """Why the status is PENDING or SKIPPED, in one line; empty otherwise."""
     awaits_group: _builtins.bool
-    """Set by the agent on a PENDING verdict of an environment that judges groups:
-    the collector has the repeats of the task judged together, once all of them
-    have ended (AgentService.JudgeGroup).
+    """True for a PENDING verdict of an environment that judges groups. The agent sets it.
+    Once all repeats of the task have ended, the collector has them judged together
+    (AgentService.JudgeGroup).
     """
     explanation: _builtins.str
     """The verdict in one line for people, such as `expected 42, got 41`; may be
     empty.
     """
     compat: _builtins.str
-    """The reference whose own verdicts these are, right or wrong, such as `nemo`;
-    empty: the environment's own judgement of what is right. Named in
-    `verifier_version`, too (`2+nemo`).
+    """The name of a reference implementation, such as `nemo`, if the environment returned
+    that implementation's verdict, right or wrong. Empty: the environment's own verdict.
+    The version then also has the name (`2+nemo`).
     """
     reverified_json: _builtins.bytes
-    """Of a verdict that `gym-cli reverify` gave to a stored rollout: when, by what and
-    how, as a JSON object. Only rows have it; a verifier leaves it empty.
+    """If `gym-cli reverify` judged the stored rollout again: when, by which verifier and
+    how, as a JSON object. Only rows have this field; a verifier leaves it empty.
     """
     previous_json: _builtins.bytes
-    """Likewise the rollout's verdicts before this one, the oldest first, as a JSON
-    array of verifications.
+    """If `gym-cli reverify` judged the stored rollout again: the verdicts before this one,
+    the oldest first, as a JSON array of verifications. Only rows have this field.
     """
     @_builtins.property
     def components(self) -> _containers.RepeatedCompositeFieldContainer[Global___RewardComponent]:
@@ -664,17 +670,15 @@ class Verification(_message.Message):
 
     @_builtins.property
     def stages(self) -> _containers.RepeatedCompositeFieldContainer[Global___VerificationStage]:
-        """The steps with their durations."""
+        """The verifier's steps and how long each took."""
 
     @_builtins.property
     def model_usage(self) -> _containers.RepeatedCompositeFieldContainer[Global___ModelCallUsage]:
-        """Model calls that the verifier made for this verdict (judges)."""
+        """The tokens of the model calls that the verifier made for this verdict (judges)."""
 
     @_builtins.property
     def spans(self) -> _containers.RepeatedCompositeFieldContainer[Global___RewardSpan]:
-        """Rewards of parts of the rollout, finite; may be empty. They do not change
-        `reward`.
-        """
+        """Rewards for parts of the rollout; may be empty. They do not change `reward`."""
 
     def __init__(
         self,
@@ -718,11 +722,11 @@ class ModelCallUsage(_message.Message):
     model: _builtins.str
     """The name of the model service."""
     calls: _builtins.int
-    """How many calls."""
+    """The number of calls."""
     input_tokens: _builtins.int
-    """Their prompt tokens in all."""
+    """The prompt tokens of all these calls together."""
     output_tokens: _builtins.int
-    """Their answer tokens in all."""
+    """The answer tokens of all these calls together."""
     def __init__(
         self,
         *,
@@ -750,15 +754,17 @@ class CallTimings(_message.Message):
     ENDPOINT_US_FIELD_NUMBER: _builtins.int
     RETRY_US_FIELD_NUMBER: _builtins.int
     queue_us: _builtins.int
-    """Waiting for a place before the call was sent."""
+    """The time that the call waited for a free place before it was sent."""
     total_us: _builtins.int
-    """From sending to the complete answer, as the caller saw it."""
+    """The time from sending the call to the complete answer, as the caller saw it."""
     endpoint_us: _builtins.int
-    """Of a model call: from sending the request that was answered to its answer, as
-    the model service saw it.
+    """Only for a model call: the time of the last request to the endpoint, the one that
+    was answered, as the model service saw it.
     """
     retry_us: _builtins.int
-    """Of a model call: spent on requests before that one, and waiting between them."""
+    """Only for a model call: the time of earlier requests, which failed, and of the waits
+    between requests.
+    """
     def __init__(
         self,
         *,
@@ -839,15 +845,15 @@ class RolloutEvent(_message.Message):
     PROGRAM_ENDED_FIELD_NUMBER: _builtins.int
     SANDBOX_ENDED_FIELD_NUMBER: _builtins.int
     rollout_id: _builtins.str
-    """The rollout."""
+    """The rollout's id."""
     attempt: _builtins.int
-    """The attempt, from 1."""
+    """The number of the attempt, from 1."""
     sequence: _builtins.int
-    """1, 2, 3 …, as the stream law says."""
+    """The event's number: 1, 2, 3 …, see the stream law above."""
     record_time_unix_nano: _builtins.int
-    """When the agent recorded it: nanoseconds since 1970-01-01 UTC."""
+    """When the agent recorded the event: nanoseconds since 1970-01-01 UTC."""
     ignorable: _builtins.bool
-    """True when a reader that does not know the kind may skip it."""
+    """True when a reader that does not know this kind of event may skip the event."""
     @_builtins.property
     def started(self) -> Global___Started:
         """The attempt began."""
@@ -880,11 +886,11 @@ class RolloutEvent(_message.Message):
 
     @_builtins.property
     def completed(self) -> Global___Completed:
-        """The rollout ended with an outcome worth learning from. Terminal."""
+        """The rollout completed. Terminal."""
 
     @_builtins.property
     def failed(self) -> Global___Failed:
-        """The rollout ended without one. Terminal."""
+        """The rollout failed. Terminal."""
 
     @_builtins.property
     def annotation(self) -> Global___Annotation:
@@ -977,15 +983,15 @@ class Started(_message.Message):
     contract_version: _builtins.str
     """The contract's version that the agent speaks, such as `1.0`."""
     preamble_items: _builtins.int
-    """How many of `items`, counted from the first, the agent put before the
-    task's own input (its system prompt and examples).
+    """How many items, from the start of `items`, are the agent's own (its system prompt
+    and examples). The task's input follows them.
     """
     @_builtins.property
     def params(self) -> _responses_pb2.ResponseParams:
-        """The parameters as the agent uses them, after its own configuration: options
-        applied, and the task's tools followed by the session's (of two tools with
-        the same name, only the session's). `input` is in `items` instead, and
-        `input_omitted` is true.
+        """The parameters with which the agent calls the model. The agent's configuration and
+        the options are applied. The task's tools come first, then the session's; of two
+        tools with the same name, only the session's is kept. `items` has the input, so
+        `input` is empty and `input_omitted` is true.
         """
 
     @_builtins.property
@@ -996,7 +1002,7 @@ class Started(_message.Message):
 
     @_builtins.property
     def program(self) -> Global___Program:
-        """The program that runs as the agent, where one does."""
+        """The program that runs as the agent, if a program runs."""
 
     def __init__(
         self,
@@ -1039,9 +1045,9 @@ class Program(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """Its name, such as `codex`."""
+    """The program's name, such as `codex`."""
     version: _builtins.str
-    """Its version, as it says itself; empty when not known."""
+    """The version that the program reports; empty if unknown."""
     def __init__(
         self,
         *,
@@ -1071,9 +1077,9 @@ class Media(_message.Message):
     digest: _builtins.str
     """`sha256:` and 64 hexadecimal digits, over `data`."""
     media_type: _builtins.str
-    """Its type, such as `image/png`."""
+    """The media type, such as `image/png`."""
     data: _builtins.bytes
-    """Its bytes."""
+    """The medium's bytes."""
     def __init__(
         self,
         *,
@@ -1091,8 +1097,9 @@ Global___Media: _TypeAlias = Media  # noqa: Y015
 
 @_typing.final
 class MediaAdded(_message.Message):
-    """A new medium; sent before the first event whose items refer to it, or right after
-    `started` if that event does.
+    """A new medium. The agent sends this event before the first event with items that refer
+    to the medium. If these items are in `started`, it sends this event right after
+    `started`.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -1117,7 +1124,7 @@ Global___MediaAdded: _TypeAlias = MediaAdded  # noqa: Y015
 
 @_typing.final
 class SandboxOpened(_message.Message):
-    """A sandbox was opened."""
+    """A sandbox that was opened for the rollout."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1125,15 +1132,16 @@ class SandboxOpened(_message.Message):
     ROLE_FIELD_NUMBER: _builtins.int
     END_FIELD_NUMBER: _builtins.int
     role: _builtins.str
-    """What it is for, as in SandboxGrant."""
+    """What the sandbox is for, such as `workspace`."""
     @_builtins.property
     def sandbox(self) -> _grant_pb2.SandboxRef:
-        """The sandbox."""
+        """The sandbox's id, service and image."""
 
     @_builtins.property
     def end(self) -> Global___SandboxEnd:
-        """How it ended, from the event SandboxEnded; absent: it was running when the rollout
-        ended, and ends with its session. Folding sets it: events and answers omit it.
+        """How the sandbox ended. Absent: the sandbox was still running when the rollout ended,
+        and ends with the session. Only rows and folded rollouts have this field; its value
+        is from the event SandboxEnded.
         """
 
     def __init__(
@@ -1170,7 +1178,7 @@ class SandboxEnded(_message.Message):
     """The instance that ran it."""
     @_builtins.property
     def end(self) -> Global___SandboxEnd:
-        """How."""
+        """How it ended."""
 
     def __init__(
         self,
@@ -1196,9 +1204,9 @@ class SandboxEnd(_message.Message):
     CAUSE_FIELD_NUMBER: _builtins.int
     DETAIL_FIELD_NUMBER: _builtins.int
     cause: Global___SandboxEndCause.ValueType
-    """Why."""
+    """Why the sandbox ended."""
     detail: _builtins.str
-    """One line on it, for people; may be empty."""
+    """One line with details, for people; may be empty."""
     def __init__(
         self,
         *,
@@ -1215,7 +1223,7 @@ Global___SandboxEnd: _TypeAlias = SandboxEnd  # noqa: Y015
 
 @_typing.final
 class ProgramEnded(_message.Message):
-    """The program ended."""
+    """How the program that ran as the agent ended."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1224,13 +1232,13 @@ class ProgramEnded(_message.Message):
     DETAIL_FIELD_NUMBER: _builtins.int
     OUTPUT_TAIL_FIELD_NUMBER: _builtins.int
     exit_code: _builtins.int
-    """Its exit status; absent when a signal ended it."""
+    """The program's exit status; absent if a signal ended the program."""
     signal: _builtins.int
-    """The signal that ended it; zero: none."""
+    """The number of the signal that ended the program; zero: no signal."""
     detail: _builtins.str
-    """One line on how it ended, for people."""
+    """One line on how the program ended, for people."""
     output_tail: _builtins.bytes
-    """The end of its output, bounded; may be cut anywhere."""
+    """The end of the program's output. The beginning may be cut anywhere."""
     def __init__(
         self,
         *,
@@ -1313,13 +1321,11 @@ class ModelCallCompleted(_message.Message):
     LEFT_OUT_FIELD_NUMBER: _builtins.int
     CHOICES_FIELD_NUMBER: _builtins.int
     call_id: _builtins.str
-    """Unique within the attempt."""
+    """The call's id, unique within the attempt."""
     parent_call_id: _builtins.str
-    """The call whose conversation this one continues; empty for a first call."""
+    """The id of the call whose conversation this call continues; empty for a first call."""
     actor: _builtins.str
-    """The caller: empty for the root agent, else the name of an actor of a
-    custom agent.
-    """
+    """The name of the custom agent's actor that made the call; empty for the root agent."""
     model: _builtins.str
     """The name of the model service."""
     trainable: _builtins.bool
@@ -1327,22 +1333,24 @@ class ModelCallCompleted(_message.Message):
     for judges, user simulators and frozen actors.
     """
     detached: _builtins.bool
-    """True when the conversation does not continue the parent's but begins with
-    context_items (another actor, a rewritten history).
+    """True when the call does not continue the parent's conversation, but starts a new
+    conversation with context_items (another actor, a rewritten history).
     """
     link: Global___CallLink.ValueType
-    """How the call relates to earlier ones, if a gateway captured it."""
+    """How the call relates to earlier calls, if a gateway captured the call from a
+    program.
+    """
     side_call: _builtins.str
-    """What a call beside the conversation is for, such as `title`; empty for all
-    others. Such calls are kept and not trained on.
+    """For a call outside the conversation: its purpose, such as `title`. Empty for all
+    other calls. Calls outside the conversation are kept, but not trained on.
     """
     replaced_params_json: _builtins.bytes
-    """The parameters of a captured program's request that the run replaced, as a JSON
-    object; empty when none were.
+    """For a call captured from a program: the parameters of the program's request that the
+    run replaced, as a JSON object. Empty if the run replaced none.
     """
     @_builtins.property
     def context_items(self) -> _containers.RepeatedCompositeFieldContainer[_responses_pb2.Item]:
-        """Items before this answer that are in no other event."""
+        """The items before this answer that no other event has."""
 
     @_builtins.property
     def response(self) -> _responses_pb2.Response:
@@ -1350,33 +1358,34 @@ class ModelCallCompleted(_message.Message):
 
     @_builtins.property
     def tokens(self) -> _tokens_pb2.TokenCapture:
-        """The tokens, where the backend gives them and the caller asked."""
+        """The tokens, if the caller requested them and the backend can capture them."""
 
     @_builtins.property
     def timings(self) -> Global___CallTimings:
-        """How long it took."""
+        """How the call's time was spent."""
 
     @_builtins.property
     def retries(self) -> _containers.RepeatedCompositeFieldContainer[_retries_pb2.CallRetries]:
-        """The retries at the endpoint before it answered, by reason."""
+        """How often the model service retried the endpoint, by reason."""
 
     @_builtins.property
     def fork(self) -> _tokens_pb2.Fork:
-        """How the conversation differs from the parent's, if it does and `tokens.fork` does
-        not say it.
+        """How the conversation differs from the parent's conversation. Set only if it differs
+        and `tokens.fork` is not set.
         """
 
     @_builtins.property
     def left_out(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The parts of a captured program's request that were not sent to the model service,
-        such as an unknown parameter or kind of tool: names, each once.
+        """For a call captured from a program: the names of the parts of the program's request
+        that the gateway did not send to the model service, such as an unknown parameter or
+        kind of tool. Each name appears once.
         """
 
     @_builtins.property
     def choices(self) -> _containers.RepeatedCompositeFieldContainer[Global___ScoredChoice]:
-        """The texts that the agent had scored instead of sampling an answer, in the
-        environment's order; empty for a sampled answer. The answer is one of them, and
-        `trainable` is false.
+        """The texts that the model scored, in the environment's order, if the agent chose the
+        answer among scored texts instead of sampling it. One of the texts is the answer,
+        and `trainable` is false. Empty for a sampled answer.
         """
 
     def __init__(
@@ -1426,13 +1435,13 @@ class ScoredChoice(_message.Message):
     TOKENS_FIELD_NUMBER: _builtins.int
     GREEDY_FIELD_NUMBER: _builtins.int
     text: _builtins.str
-    """The text."""
+    """The scored text."""
     logprob: _builtins.float
-    """The sum of its tokens' log probabilities."""
+    """The sum of the log probabilities of the text's tokens."""
     tokens: _builtins.int
-    """How many tokens it has."""
+    """The number of tokens of the text."""
     greedy: _builtins.bool
-    """Whether the model would write it at temperature 0."""
+    """Whether the model would write this text at temperature 0."""
     def __init__(
         self,
         *,
@@ -1451,8 +1460,8 @@ Global___ScoredChoice: _TypeAlias = ScoredChoice  # noqa: Y015
 
 @_typing.final
 class ToolCallStarted(_message.Message):
-    """A tool call is on its way to the environment. Not sent for a call that the
-    agent answers itself, without the environment.
+    """The agent sent a tool call to the environment. This event is not sent for a call that
+    the agent answers itself, without the environment.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -1510,9 +1519,9 @@ class ToolCallCompleted(_message.Message):
     actor: _builtins.str
     """The caller, as in ModelCallCompleted."""
     outcome: Global___ToolOutcome.ValueType
-    """How it was answered."""
+    """How the call was answered."""
     reward: _builtins.float
-    """The reward of the call, where the environment gives one: it counts as the
+    """The reward of the call, if the environment returned one. Trainers use it like the
     reward of a turn.
     """
     @_builtins.property
@@ -1521,7 +1530,7 @@ class ToolCallCompleted(_message.Message):
 
     @_builtins.property
     def timings(self) -> Global___CallTimings:
-        """How long it took."""
+        """How long the call took."""
 
     def __init__(
         self,
@@ -1562,12 +1571,12 @@ class TurnCompleted(_message.Message):
     model_call_id: _builtins.str
     """The model call that the turn answers."""
     reward: _builtins.float
-    """The reward of the turn, where the environment gives one."""
+    """The reward of the turn, if the environment returned one."""
     done: _builtins.bool
     """True when the episode is over."""
     @_builtins.property
     def items(self) -> _containers.RepeatedCompositeFieldContainer[_responses_pb2.Item]:
-        """The new items, in order; may be empty when done."""
+        """The new items, in order; may be empty when `done` is true."""
 
     @_builtins.property
     def model_usage(self) -> _containers.RepeatedCompositeFieldContainer[Global___ModelCallUsage]:
@@ -1595,8 +1604,8 @@ Global___TurnCompleted: _TypeAlias = TurnCompleted  # noqa: Y015
 
 @_typing.final
 class Verified(_message.Message):
-    """The verifier's verdict. Sent once by every attempt that completes, also for
-    PENDING and SKIPPED, and before `completed`.
+    """The verifier's verdict. For every attempt that completes, the agent sends this event
+    once before `completed`, also for PENDING and SKIPPED.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -1614,7 +1623,7 @@ class Verified(_message.Message):
 
     @_builtins.property
     def final_state(self) -> Global___FinalState:
-        """The session's state as the verifier saw it, where the environment keeps it."""
+        """The session's state as the verifier saw it, if the environment keeps states."""
 
     def __init__(
         self,
@@ -1645,7 +1654,7 @@ class Completed(_message.Message):
     EVENTS_FIELD_NUMBER: _builtins.int
     DURATION_US_FIELD_NUMBER: _builtins.int
     stop_reason: Global___StopReason.ValueType
-    """Why it ended."""
+    """Why the rollout ended."""
     stop_detail: _builtins.str
     """One line of detail, for STOP_REASON_AGENT_RULE."""
     events: _builtins.int
@@ -1675,7 +1684,7 @@ Global___Completed: _TypeAlias = Completed  # noqa: Y015
 
 @_typing.final
 class Failed(_message.Message):
-    """The rollout failed. Terminal. There is no reward, and none may be inferred."""
+    """The rollout failed. Terminal. There is no reward, and a reader must not infer one."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1721,11 +1730,11 @@ class Annotation(_message.Message):
     VALUE_JSON_FIELD_NUMBER: _builtins.int
     MODEL_CALL_ID_FIELD_NUMBER: _builtins.int
     key: _builtins.str
-    """A name, prefixed by the agent's to avoid clashes."""
+    """The annotation's name, which begins with the agent's name to avoid clashes."""
     value_json: _builtins.bytes
-    """Any JSON value."""
+    """The annotation's value, any JSON value."""
     model_call_id: _builtins.str
-    """The model call it belongs to, or empty."""
+    """The id of the model call to which the annotation belongs; empty: no model call."""
     def __init__(
         self,
         *,
@@ -1750,10 +1759,10 @@ class ToolCallRecord(_message.Message):
     COMPLETED_FIELD_NUMBER: _builtins.int
     STARTED_UNIX_NANO_FIELD_NUMBER: _builtins.int
     started_unix_nano: _builtins.int
-    """When it was sent; zero when the call never left the agent."""
+    """When the agent sent the call; zero if the call never left the agent."""
     @_builtins.property
     def completed(self) -> Global___ToolCallCompleted:
-        """The answer; its fields are absent if the rollout ended before it."""
+        """The answer. If the rollout ended before the answer, the answer's fields are absent."""
 
     def __init__(
         self,
@@ -1794,7 +1803,7 @@ class Rollout(_message.Message):
     SANDBOXES_FIELD_NUMBER: _builtins.int
     PROGRAM_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
-    """The run that asked for it."""
+    """The id of the run that requested the rollout."""
     task_id: _builtins.str
     """The task's id."""
     repeat_index: _builtins.int
@@ -1802,14 +1811,14 @@ class Rollout(_message.Message):
     rollout_id: _builtins.str
     """The rollout's id."""
     attempt: _builtins.int
-    """The attempt that gave the outcome."""
+    """The number of the attempt that ended with this outcome."""
     started_unix_nano: _builtins.int
     """When the attempt started: nanoseconds since 1970-01-01 UTC."""
     ended_unix_nano: _builtins.int
     """When the attempt ended: nanoseconds since 1970-01-01 UTC."""
     @_builtins.property
     def started(self) -> Global___Started:
-        """How it began."""
+        """The attempt's first event."""
 
     @_builtins.property
     def model_calls(self) -> _containers.RepeatedCompositeFieldContainer[Global___ModelCallCompleted]:
@@ -1817,7 +1826,9 @@ class Rollout(_message.Message):
 
     @_builtins.property
     def tool_calls(self) -> _containers.RepeatedCompositeFieldContainer[Global___ToolCallRecord]:
-        """The tool calls in the order of model calls and, within one, of the calls."""
+        """The tool calls, in the order of the model calls and of the function calls within
+        each.
+        """
 
     @_builtins.property
     def turns(self) -> _containers.RepeatedCompositeFieldContainer[Global___TurnCompleted]:
@@ -1825,15 +1836,15 @@ class Rollout(_message.Message):
 
     @_builtins.property
     def verified(self) -> Global___Verified:
-        """The verdict; absent when there was none."""
+        """The verdict; absent if there is no verdict."""
 
     @_builtins.property
     def completed(self) -> Global___Completed:
-        """With an outcome to learn from."""
+        """The rollout completed."""
 
     @_builtins.property
     def failed(self) -> Global___Failed:
-        """Without."""
+        """The rollout failed."""
 
     @_builtins.property
     def annotations(self) -> _containers.RepeatedCompositeFieldContainer[Global___Annotation]:
@@ -1845,11 +1856,11 @@ class Rollout(_message.Message):
 
     @_builtins.property
     def sandboxes(self) -> _containers.RepeatedCompositeFieldContainer[Global___SandboxOpened]:
-        """The sandboxes that were opened for it."""
+        """The sandboxes that were opened for the rollout."""
 
     @_builtins.property
     def program(self) -> Global___ProgramEnded:
-        """How the program that ran as the agent ended, where one did."""
+        """How the program that ran as the agent ended, if a program ran."""
 
     def __init__(
         self,

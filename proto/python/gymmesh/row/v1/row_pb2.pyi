@@ -3,18 +3,20 @@
 isort:skip_file
 The row of a rollout: one line of a run's file, the same for every reader.
 
-A row is written as JSON by the rule of gymmesh/json/v1/json.proto. The top-level
-keys, `responses_create_params` and `response` are those of NeMo Gym. Tokens, calls
+A row is written as JSON by the rule of gymmesh/json/v1/json.proto. The top-level keys
+`responses_create_params` and `response` are those of NeMo Gym. Tokens, calls
 and other events are separate keys, which refer to the items of `response.output` by
 number. So a row's size grows linearly with the rollout, not quadratically.
 
-Row, ModelCall, ToolCall and Turn are made from other messages, their sources. Row is
-made from Verified and Completed (if the rollout completed), Rollout and Task;
-ModelCall from ModelCallCompleted and its Response; ToolCall from ToolCallCompleted;
-Turn from TurnCompleted. A field with the name and type of a source's field has that
-field's value. If several sources have the field, the first one where it is set
-counts. The comments below define the other fields. A sum that exceeds the range of
-its type is the nearest number in the range.
+Four messages are made from other messages, their sources:
+  - Row from Verified and Completed (if the rollout completed), Rollout and Task;
+  - ModelCall from ModelCallCompleted and its Response;
+  - ToolCall from ToolCallCompleted;
+  - Turn from TurnCompleted.
+A field with the name and type of a source's field has the value of the source's
+field. If several sources have the field, the value comes from the first source in
+which the field is set. The comments below define the other fields. A sum that exceeds
+the range of its type is the nearest number in the range.
 """
 
 from collections import abc as _abc
@@ -97,20 +99,21 @@ class Row(_message.Message):
     TASK_EXTRAS_JSON_FIELD_NUMBER: _builtins.int
     OVERLAY_JSON_FIELD_NUMBER: _builtins.int
     responses_create_params_json: _builtins.bytes
-    """The parameters in force: the task's, each key replaced by that of `started` if
-    there is one. `input` is always the task's; images that `media` has are named by
-    their digests. A rollout that never started has the task's parameters. If a program
-    ran as the agent, these parameters, and those that `response` repeats, are the ones
-    that an agent of the environment would send. The program's own request is in the
-    annotation `AGENT.gateway_request` of its call, or of the nearest earlier call of
-    the same actor that has one.
+    """The Responses parameters with which the agent called the model: the task's
+    parameters, with the agent's defaults and the session's tools. `input` is always the
+    task's input. Images in `media` are replaced by their digests. A rollout that never
+    started has the task's parameters. If a program ran as the agent, these are not the
+    program's parameters, but those that an agent without a program would send; the same
+    applies to the parameters in `response`. The program's own request is in an
+    annotation `AGENT.gateway_request` of its model call. A call without this annotation
+    has the request of the nearest earlier call of the same actor with the annotation.
     """
     reward: _builtins.float
-    """The verdict's reward. Null, and never 0, if there is none."""
+    """The verdict's reward. A rollout without a reward has null, never 0."""
     task_id: _builtins.str
     """The task's id."""
     rollout_id: _builtins.str
-    """The rollout's id: all its attempts have the same."""
+    """The rollout's id. All attempts of a rollout have the same id."""
     run_id: _builtins.str
     """The run's id."""
     repeat_index: _builtins.int
@@ -118,30 +121,37 @@ class Row(_message.Message):
     attempt: _builtins.int
     """The number of the attempt, from 1."""
     environment: _builtins.str
-    """The environment: that of `started`, else the task's."""
+    """The name of the environment that ran the rollout; if the rollout never started, the
+    task's environment.
+    """
     agent: _builtins.str
-    """The agent: that of `started`, else the task's."""
+    """The name of the agent that ran the rollout; if the rollout never started, the task's
+    agent.
+    """
     seed: _builtins.int
     """The task's seed."""
     stop_reason: _rollout_pb2.StopReason.ValueType
     """Why a completed rollout ended."""
     stop_detail: _builtins.str
-    """One line about the stop; may be empty."""
+    """One line that explains the stop reason; may be empty."""
     program_name: _builtins.str
-    """The name of the program that ran as the agent: that of `started`."""
+    """The name of the program that ran as the agent, if a program ran."""
     program_version: _builtins.str
     """The version that the program reports; empty if unknown."""
     task_extras_json: _builtins.bytes
-    """Keys of the task's row that this message also has, as an object. If the task's
-    `metadata` is an object, this has its keys that RowMetadata also has.
+    """The keys of the task's row that have the same name as a key of this message, as an
+    object. If the task's `metadata` is an object: also its keys that have the same name
+    as a key of RowMetadata.
     """
     overlay_json: _builtins.bytes
-    """The task's other keys, then the keys of the verdict's evidence that are not taken."""
+    """All other keys of the task's row, then the keys of the verdict's evidence that no
+    other key of the row has.
+    """
     @_builtins.property
     def first_items(self) -> _containers.RepeatedCompositeFieldContainer[_responses_pb2.Item]:
         """The first items of the conversation, set only if the agent or the environment added
-        items to the task's input. The model saw these items, else the input, and then
-        `response.output`.
+        items to the task's input. The model saw first these items (if not set: the `input`),
+        and then `response.output`.
         """
 
     @_builtins.property
@@ -154,24 +164,25 @@ class Row(_message.Message):
 
     @_builtins.property
     def verification(self) -> _rollout_pb2.Verification:
-        """The verdict. A completed rollout without one has status SKIPPED and the reason
-        `the agent sent no verdict`; a failed one has no verdict.
+        """The verdict. If the agent of a completed rollout sent no verdict, the status is
+        SKIPPED and the reason `the agent sent no verdict`. A failed rollout has no verdict.
         """
 
     @_builtins.property
     def final_state(self) -> _rollout_pb2.FinalState:
-        """The session's state at the end. It may contain expected answers, so exports and
-        bundles omit it.
+        """The session's state at the end of the rollout. The state may contain expected
+        answers, so exports and bundles omit it.
         """
 
     @_builtins.property
     def metadata(self) -> Global___RowMetadata:
-        """Sums and times."""
+        """Sums and times of the rollout."""
 
     @_builtins.property
     def model_usage(self) -> _containers.RepeatedCompositeFieldContainer[_rollout_pb2.ModelCallUsage]:
-        """The usage of the environment's own model calls, for turns and the verdict, failed
-        ones included. Summed by model, in the order in which the models first appear.
+        """The tokens of the environment's own model calls (for turns and the verdict),
+        including failed calls. There is one entry for each model, in the order in which the
+        models were first called.
         """
 
     @_builtins.property
@@ -293,35 +304,39 @@ class RowResponse(_message.Message):
     id: _builtins.str
     """The id of the final answer; the rollout's id if the answer has no id."""
     object: _builtins.str
-    """Always `response`."""
+    """The text `response`."""
     created_at: _builtins.float
     """When the rollout started, in seconds since 1970."""
     model: _builtins.str
-    """The name of the model that answered last, else the name of its service."""
+    """The name of the model that answered last. If the endpoint sent no name: the name of
+    the model service.
+    """
     status: _builtins.str
-    """`failed` if the rollout failed; else `incomplete` if `incomplete_details` is set;
-    else the status of the final answer, or `completed` if the answer has none.
+    """`failed` if the rollout failed; otherwise `incomplete` if `incomplete_details` is
+    set; otherwise the status of the final answer, or `completed` if the final answer
+    has no status.
     """
     error_json: _builtins.bytes
     """The final answer's error, as JSON."""
     incomplete_details_json: _builtins.bytes
-    """Why the response is incomplete, as JSON: the final answer's details; else
-    `max_output_tokens` or `content_filter`, if one of these stopped the rollout.
+    """Why the response is incomplete, as JSON: the details in the final answer. If the
+    final answer has no details: `max_output_tokens` or `content_filter`, if the rollout
+    stopped for this reason.
     """
     overlay_json: _builtins.bytes
-    """The parameters that the API repeats in every response: the values in force, and the
-    API's defaults for the others.
+    """The parameters that the Responses API repeats in every response. A parameter that
+    the rollout did not set has the API's default.
     """
     @_builtins.property
     def output(self) -> _containers.RepeatedCompositeFieldContainer[_responses_pb2.Item]:
-        """The conversation of the final call, after the first items. For each call: the items
-        before its answer, the answer, the tool outputs in the order of the function calls,
-        and the turns.
+        """The conversation of the final call, without the first items (`first_items` or
+        `input`). Each call has four parts: the items before the answer, the answer, the tool
+        outputs in the order of the function calls, and the environment's turns.
         """
 
     @_builtins.property
     def usage(self) -> Global___UsageSum:
-        """The sum over the root agent's calls."""
+        """The tokens of all model calls of the root agent."""
 
     def __init__(
         self,
@@ -364,15 +379,15 @@ class UsageSum(_message.Message):
     REASONING_TOKENS_FIELD_NUMBER: _builtins.int
     TOTAL_TOKENS_FIELD_NUMBER: _builtins.int
     input_tokens: _builtins.int
-    """Tokens read."""
+    """The tokens that the model read."""
     cached_tokens: _builtins.int
-    """Tokens read that came from a cache."""
+    """The tokens that the model read from a cache."""
     output_tokens: _builtins.int
-    """Tokens written."""
+    """The tokens that the model wrote."""
     reasoning_tokens: _builtins.int
-    """Tokens written that are reasoning."""
+    """The tokens that the model wrote as reasoning."""
     total_tokens: _builtins.int
-    """Tokens read and written."""
+    """The tokens that the model read and wrote."""
     def __init__(
         self,
         *,
@@ -405,14 +420,14 @@ class RowMetadata(_message.Message):
     TIMINGS_FIELD_NUMBER: _builtins.int
     OVERLAY_JSON_FIELD_NUMBER: _builtins.int
     steps_taken: _builtins.int
-    """How many model calls the root agent made."""
+    """The number of model calls that the root agent made."""
     verified: _builtins.bool
-    """Whether there is a reward."""
+    """Whether the rollout has a reward."""
     seed: _builtins.int
     """The seed of the session."""
     overlay_json: _builtins.bytes
-    """The members of the task's `metadata`, if it is an object, without the keys of this
-    message. Those are in the row's `task_extras`.
+    """The keys of the task's `metadata`, if it is an object. Keys that this message also
+    has are in the row's `task_extras` instead.
     """
     @_builtins.property
     def tools_used(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -420,7 +435,9 @@ class RowMetadata(_message.Message):
 
     @_builtins.property
     def tool_outcomes(self) -> _containers.RepeatedCompositeFieldContainer[Global___ToolOutcomeCount]:
-        """How often each tool call had each outcome, in the order of the first answers."""
+        """For each tool and each outcome: how many calls had this outcome. The order is that of
+        the first answers.
+        """
 
     @_builtins.property
     def weights_versions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
@@ -428,7 +445,7 @@ class RowMetadata(_message.Message):
 
     @_builtins.property
     def timings(self) -> Global___RowTimings:
-        """Where the time went."""
+        """How the rollout's time was spent."""
 
     def __init__(
         self,
@@ -454,7 +471,7 @@ Global___RowMetadata: _TypeAlias = RowMetadata  # noqa: Y015
 
 @_typing.final
 class ToolOutcomeCount(_message.Message):
-    """How often calls of a tool had an outcome."""
+    """How many calls of a tool had an outcome."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -468,7 +485,7 @@ class ToolOutcomeCount(_message.Message):
     does not know the outcome.
     """
     calls: _builtins.int
-    """How often."""
+    """The number of calls of this tool with this outcome."""
     def __init__(
         self,
         *,
@@ -486,7 +503,7 @@ Global___ToolOutcomeCount: _TypeAlias = ToolOutcomeCount  # noqa: Y015
 
 @_typing.final
 class RowTimings(_message.Message):
-    """Times of a rollout, in microseconds except the first."""
+    """Times of a rollout. All but `started_at` are in microseconds."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -498,13 +515,13 @@ class RowTimings(_message.Message):
     started_at: _builtins.float
     """When the rollout started, in seconds since 1970."""
     duration_us: _builtins.int
-    """From the rollout's start to its end."""
+    """The time from the rollout's start to its end."""
     model_us: _builtins.int
-    """In model calls, those of actors included."""
+    """The time spent in model calls, including those of actors."""
     tools_us: _builtins.int
-    """In tool calls."""
+    """The time spent in tool calls."""
     verify_us: _builtins.int
-    """In the verification."""
+    """The time spent in the verification."""
     def __init__(
         self,
         *,
@@ -524,8 +541,8 @@ Global___RowTimings: _TypeAlias = RowTimings  # noqa: Y015
 
 @_typing.final
 class ModelCall(_message.Message):
-    """A model call. The calls form a tree: the model read the conversation of the parent
-    call, and then this call's items before the answer.
+    """A model call. The calls form a tree. In each call, the model read the conversation of
+    the parent call, then the new items before the answer, and then wrote the answer.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -556,42 +573,48 @@ class ModelCall(_message.Message):
     LEFT_OUT_FIELD_NUMBER: _builtins.int
     CHOICES_FIELD_NUMBER: _builtins.int
     call_id: _builtins.str
-    """Unique within the rollout."""
+    """The call's id, unique within the rollout."""
     parent_call_id: _builtins.str
-    """The call whose conversation it continues; empty for a first call."""
+    """The id of the parent call, which this call continues; empty for a first call."""
     detached: _builtins.bool
-    """Whether the call starts a new conversation instead of continuing its parent's."""
+    """Whether the call starts a new conversation instead of continuing the parent call's
+    conversation.
+    """
     actor: _builtins.str
-    """The caller; empty for the root agent."""
+    """The actor that made the call; empty for the root agent."""
     model: _builtins.str
-    """The model service."""
+    """The name of the model service."""
     trainable: _builtins.bool
-    """Whether a trainer should learn from its answer."""
+    """Whether a trainer should learn from the call's answer."""
     link: _rollout_pb2.CallLink.ValueType
-    """How the call relates to its parent, if a gateway captured it."""
+    """How the call relates to its parent, if a gateway captured the call from a program."""
     side_call: _builtins.str
-    """The purpose of a call outside the conversation."""
+    """The purpose of a call outside the conversation, such as a call that writes a title."""
     id: _builtins.str
     """The answer's id."""
     status: _builtins.str
     """The answer's status."""
     first_item: _builtins.int
     """The index in `response.output`, from 0, where the call's part of the conversation
-    starts. The part is: the items before the answer, the answer, the outputs of its
-    tool calls, and its turns. Not set: the call is not an ancestor of the final call,
-    and `items` has the part.
+    starts. The part consists of the items before the answer, the answer, the outputs of
+    the answer's tool calls, and the environment's turns. Not set: the final call does
+    not descend from this call, and the part is in `items`.
     """
     item_count: _builtins.int
-    """The number of items of the part."""
+    """The number of items in the call's part of the conversation."""
     context_count: _builtins.int
     """The number of items before the answer."""
     answer_count: _builtins.int
     """The number of items of the answer."""
     replaced_params_json: _builtins.bytes
-    """The parameters of a captured program's request that the run replaced."""
+    """For a call captured from a program: the parameters of the program's request that the
+    run replaced.
+    """
     @_builtins.property
     def fork(self) -> _tokens_pb2.Fork:
-        """How the conversation departs from its parent's."""
+        """Why and where the call's prompt stops agreeing with the parent call's tokens or
+        conversation, if it does.
+        """
 
     @_builtins.property
     def usage(self) -> _responses_pb2.Usage:
@@ -607,15 +630,17 @@ class ModelCall(_message.Message):
 
     @_builtins.property
     def items(self) -> _containers.RepeatedCompositeFieldContainer[_responses_pb2.Item]:
-        """The items of the part, if `response.output` does not have them."""
+        """The items of the call's part of the conversation, if `response.output` does not have
+        them.
+        """
 
     @_builtins.property
     def tokens(self) -> _tokens_pb2.TokenCapture:
-        """The tokens that the call added to its parent's tokens."""
+        """The tokens that the call added to the parent call's tokens."""
 
     @_builtins.property
     def timings(self) -> _rollout_pb2.CallTimings:
-        """Where the call's time went."""
+        """How the call's time was spent."""
 
     @_builtins.property
     def retries(self) -> _containers.RepeatedCompositeFieldContainer[_retries_pb2.CallRetries]:
@@ -623,11 +648,15 @@ class ModelCall(_message.Message):
 
     @_builtins.property
     def left_out(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The parts of a captured program's request that were not sent to the model service."""
+        """For a call captured from a program: the parts of the program's request that the
+        gateway did not send to the model service.
+        """
 
     @_builtins.property
     def choices(self) -> _containers.RepeatedCompositeFieldContainer[_rollout_pb2.ScoredChoice]:
-        """The texts that were scored instead of sampling the answer, which is one of them."""
+        """The texts that the model scored, if the answer was chosen among scored texts instead
+        of sampled. One of the texts is the answer.
+        """
 
     def __init__(
         self,
@@ -715,13 +744,13 @@ class ToolCall(_message.Message):
     name: _builtins.str
     """The tool's name."""
     model_call_id: _builtins.str
-    """The model call that asked for it."""
+    """The id of the model call with the answer that requested the tool call."""
     actor: _builtins.str
-    """The caller."""
+    """The actor that made the call; empty for the root agent."""
     outcome: _rollout_pb2.ToolOutcome.ValueType
-    """The outcome; UNSPECIFIED if the call was not answered."""
+    """How the call was answered; UNSPECIFIED if it was not answered."""
     reward: _builtins.float
-    """The reward of the call, if the environment gave one."""
+    """The reward of the call, if the environment returned one."""
     @_builtins.property
     def timings(self) -> _rollout_pb2.CallTimings:
         """How long the call took."""
@@ -760,11 +789,11 @@ class Turn(_message.Message):
     turn: _builtins.int
     """The turn's number, from 1."""
     model_call_id: _builtins.str
-    """The model call that the turn answers."""
+    """The id of the model call that the turn answers."""
     reward: _builtins.float
-    """The turn's reward, if the environment gave one."""
+    """The turn's reward, if the environment returned one."""
     done: _builtins.bool
-    """Whether the episode was over."""
+    """Whether the episode was over after this turn."""
     def __init__(
         self,
         *,
@@ -802,7 +831,7 @@ class Actor(_message.Message):
     model_calls: _builtins.int
     """The number of the actor's calls."""
     trainable: _builtins.bool
-    """Whether a trainer should learn from any of them."""
+    """Whether a trainer should learn from any of the actor's calls."""
     reward: _builtins.float
     """The actor's reward: the component of the verdict with the actor's name. Not set:
     the row's reward applies.
@@ -813,7 +842,7 @@ class Actor(_message.Message):
 
     @_builtins.property
     def usage(self) -> Global___UsageSum:
-        """The sum over the actor's calls."""
+        """The tokens of all model calls of the actor."""
 
     def __init__(
         self,
@@ -837,7 +866,7 @@ Global___Actor: _TypeAlias = Actor  # noqa: Y015
 
 @_typing.final
 class RowFailure(_message.Message):
-    """The cause of a failure."""
+    """Why a rollout failed."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -849,24 +878,24 @@ class RowFailure(_message.Message):
     REVERIFIED_JSON_FIELD_NUMBER: _builtins.int
     PREVIOUS_JSON_FIELD_NUMBER: _builtins.int
     boundary: _rollout_pb2.Boundary.ValueType
-    """The boundary where the rollout failed."""
+    """The boundary: which part of the system failed."""
     retry_safe: _builtins.bool
     """Whether a new attempt is harmless and may succeed."""
     component: _builtins.str
-    """The service, tool, verifier or budget concerned."""
+    """The name of the service, tool, verifier or budget that failed."""
     call_id: _builtins.str
-    """The model call or function call concerned."""
+    """The id of the model call or function call that failed; empty if no call failed."""
     reverified_json: _builtins.bytes
     """If `gym-cli reverify` could not judge the stored rollout: when and by which
-    verifier, as in the verdict's `reverified_json`.
+    verifier, in the form of Verification's `reverified`.
     """
     previous_json: _builtins.bytes
-    """If `gym-cli reverify` could not judge the stored rollout: the previous verdicts, as
-    in the verdict's `previous_json`.
+    """If `gym-cli reverify` could not judge the stored rollout: the previous verdicts, in
+    the form of Verification's `previous`.
     """
     @_builtins.property
     def status(self) -> Global___RowStatus:
-        """What happened."""
+        """What happened: status code, message, reason and metadata."""
 
     def __init__(
         self,
@@ -918,11 +947,11 @@ class RowStatus(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     METADATA_FIELD_NUMBER: _builtins.int
     code: _builtins.int
-    """The code."""
+    """The gRPC status code, a number."""
     message: _builtins.str
-    """The message."""
+    """The message, one sentence for people."""
     reason: _builtins.str
-    """The reason of the ErrorInfo."""
+    """The reason of the ErrorInfo, such as `MODEL_TIMEOUT`."""
     @_builtins.property
     def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """The metadata of the ErrorInfo."""

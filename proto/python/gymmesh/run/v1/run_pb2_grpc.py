@@ -26,9 +26,10 @@ if _version_not_supported:
 
 
 class RunServiceStub:
-    """Served by a collector, on loopback or a unix socket, to callers that hold its
-    token; any other caller gets UNAUTHENTICATED / CREDENTIAL_INVALID. A collector may
-    serve it at another address, too, to the callers that its configuration names.
+    """A collector serves RunService on loopback or a unix socket, to callers with the
+    collector's token. Any other caller gets UNAUTHENTICATED / CREDENTIAL_INVALID. A
+    collector may also serve it at another address, to the callers that its configuration
+    names.
     """
 
     def __init__(self, channel):
@@ -65,67 +66,71 @@ class RunServiceStub:
 
 
 class RunServiceServicer:
-    """Served by a collector, on loopback or a unix socket, to callers that hold its
-    token; any other caller gets UNAUTHENTICATED / CREDENTIAL_INVALID. A collector may
-    serve it at another address, too, to the callers that its configuration names.
+    """A collector serves RunService on loopback or a unix socket, to callers with the
+    collector's token. Any other caller gets UNAUTHENTICATED / CREDENTIAL_INVALID. A
+    collector may also serve it at another address, to the callers that its configuration
+    names.
     """
 
     def ListRuns(self, request, context):
-        """Lists the collector's runs, newest first, a page at a time.
+        """Lists the collector's runs, the newest first, one page per call.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetRun(self, request, context):
-        """Returns one run. NOT_FOUND / RUN_NOT_FOUND when it is not here.
+        """Returns one run. If the collector has no run of this id, the call is NOT_FOUND /
+        RUN_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ControlRun(self, request, context):
-        """Pauses, resumes, drains, cancels or retunes a run. Takes effect before the
-        answer is sent; a command that is in force already is a success. One that
-        the state does not allow is FAILED_PRECONDITION / RUN_STATE.
+        """Pauses, resumes, drains or cancels a run, changes its settings, or cancels one group.
+        The command takes effect before the answer is sent. A command that is already in
+        force succeeds. A command that the run's state does not allow is
+        FAILED_PRECONDITION / RUN_STATE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def StreamGroups(self, request, context):
-        """Streams finished groups (all repeats of a task) as they complete, for a
-        trainer. A group is sent once its outcomes are on disk; groups that were
-        not acknowledged by `after_cursor` are sent again on a new stream. Ends
-        with OK when the run is finished and all was sent.
+        """Streams finished groups (all repeats of a task) to a trainer. The collector sends a
+        group once all outcomes of the group are on disk. A new stream sends again all groups
+        after `after_cursor`, because they are not acknowledged. The stream ends with OK when
+        the run is finished and all groups were sent.
 
-        Several consumers can share the groups of a run, such as the ranks of a
-        data-parallel trainer. Each sets `consumer`, and each group is sent to one of
-        them. The collector must
-        - send nothing before `consumers` of them have a stream, or until a minute has
-        passed since the first one came (its lease for consumers, if that is longer);
-        - send a group to a consumer that has a stream and holds fewer groups than
-        `most_unacknowledged`; of several, to the one that was sent the fewest tokens;
-        - take a consumer for dead that has had no stream for a lease, or whose place
-        another `incarnation` took. The groups that it did not acknowledge are sent
-        to the others, with new cursors, and nothing more is accepted from it:
-        ABORTED / CONSUMER_REPLACED;
-        - end the streams with OK when the run is over and every group was
-        acknowledged. Until then groups of a consumer that dies may come.
+        Several consumers can share the groups of a run, such as the ranks of a data-parallel
+        trainer. Each consumer sets `consumer`, and each group is sent to one consumer. The
+        collector must
+        - send nothing until as many consumers as `consumers` says have a stream, or until a
+        minute has passed since the first consumer's stream began (or the collector's lease
+        for consumers, if that is longer);
+        - send a group only to a consumer that has a stream and holds fewer groups than
+        `most_unacknowledged`. If there are several, it chooses the consumer to which it
+        has sent the fewest tokens;
+        - treat a consumer as dead if the consumer has had no stream for a whole lease, or
+        if another `incarnation` took the consumer's name. The collector sends the groups
+        that a dead consumer did not acknowledge to the other consumers, with new cursors.
+        It rejects calls of a dead consumer: ABORTED / CONSUMER_REPLACED;
+        - end all streams with OK when the run is over and every group is acknowledged.
+        Until then, a consumer may still get the groups of a consumer that dies.
 
-        A run is read by one reader of all groups, or shared by consumers, as the
-        first stream has it. A stream of the other kind is FAILED_PRECONDITION /
-        RUN_STATE.
+        A run has either one reader of all groups, or several consumers. The first stream
+        decides which. A stream of the other kind is FAILED_PRECONDITION / RUN_STATE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AcknowledgeGroups(self, request, context):
-        """Acknowledges groups while their stream is open. Idempotent. A cursor that was
-        not sent is INVALID_ARGUMENT / FIELD_INVALID. A consumer that is taken for dead
-        gets ABORTED / CONSUMER_REPLACED, and nothing is acknowledged: its groups are
-        another one's.
+        """Acknowledges groups while their stream is open. Idempotent. If the collector never
+        sent the cursor, the call is INVALID_ARGUMENT / FIELD_INVALID. If the collector
+        treats the consumer as dead, the call is ABORTED / CONSUMER_REPLACED and acknowledges
+        nothing, because other consumers have the groups.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -168,9 +173,10 @@ def add_RunServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class RunService:
-    """Served by a collector, on loopback or a unix socket, to callers that hold its
-    token; any other caller gets UNAUTHENTICATED / CREDENTIAL_INVALID. A collector may
-    serve it at another address, too, to the callers that its configuration names.
+    """A collector serves RunService on loopback or a unix socket, to callers with the
+    collector's token. Any other caller gets UNAUTHENTICATED / CREDENTIAL_INVALID. A
+    collector may also serve it at another address, to the callers that its configuration
+    names.
     """
 
     @staticmethod

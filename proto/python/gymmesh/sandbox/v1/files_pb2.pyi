@@ -200,7 +200,7 @@ class ReadFilesRequest(_message.Message):
     max_bytes: _builtins.int
     """The most bytes to read of each file; zero: all."""
     user: _builtins.str
-    """With whose rights."""
+    """The user with whose rights the service reads; see the top of this file."""
     @_builtins.property
     def paths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """The files; at most 1,024. Links are followed within the sandbox."""
@@ -354,7 +354,7 @@ class ListFilesRequest(_message.Message):
     removed between pages may be listed or not.
     """
     user: _builtins.str
-    """With whose rights."""
+    """The user with whose rights the service reads; see the top of this file."""
     def __init__(
         self,
         *,
@@ -428,7 +428,7 @@ class ReadArchiveRequest(_message.Message):
     format: Global___ArchiveFormat.ValueType
     """How the archive is compressed."""
     user: _builtins.str
-    """With whose rights."""
+    """The user with whose rights the service reads; see the top of this file."""
     def __init__(
         self,
         *,

@@ -23,7 +23,9 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class SandboxRef(_message.Message):
-    """Names a sandbox. Safe to store: a SandboxRef alone gives no access."""
+    """The id of a sandbox, and what it was made from. It is safe to store, because a
+    SandboxRef alone gives no access to the sandbox.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -37,9 +39,13 @@ class SandboxRef(_message.Message):
     service: _builtins.str
     """The name of the sandbox service."""
     instance_id: _builtins.str
-    """The service instance that runs the sandbox. Send every call to this instance."""
+    """The id of the service instance that runs the sandbox. Send every call for the sandbox
+    to this instance.
+    """
     image: _builtins.str
-    """The name of the image, folder or snapshot that the file system was made from."""
+    """The name of the image, folder or snapshot from which the sandbox's file system was
+    made.
+    """
     image_digest: _builtins.str
     """The digest of the image: `sha256:` and 64 hexadecimal digits. Empty: unknown."""
     def __init__(

@@ -116,7 +116,7 @@ Global___ExpectedAnswer: _TypeAlias = ExpectedAnswer  # noqa: Y015
 
 @_typing.final
 class GetExpectedRequest(_message.Message):
-    """Asks for the expected answers of a task."""
+    """Requests the expected answers of a task."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -185,20 +185,20 @@ class VerifyRequest(_message.Message):
     """The session of the attempt; empty if it does not exist or no longer exists."""
     stop_reason: _rollout_pb2.StopReason.ValueType
     """Why the rollout stopped. A rollout cut short by a limit of the policy is
-    judged like any other.
+    judged like any other rollout.
     """
     rollout_id: _builtins.str
-    """The rollout, for logs, metrics and judge calls."""
+    """The rollout's id, for logs, metrics and judge calls."""
     attempt: _builtins.int
-    """The attempt."""
+    """The number of the attempt."""
     @_builtins.property
     def task(self) -> _rollout_pb2.Task:
         """The task, with its payload."""
 
     @_builtins.property
     def transcript(self) -> _containers.RepeatedCompositeFieldContainer[_responses_pb2.Item]:
-        """Everything after the first items, in order: the model's items, tool
-        outputs, and the environment's turns.
+        """All items after the first items, in order: the model's items, tool outputs, and the
+        environment's turns.
         """
 
     @_builtins.property
@@ -250,24 +250,25 @@ class VerifyResponse(_message.Message):
     ENDED_SANDBOXES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def verification(self) -> _rollout_pb2.Verification:
-        """The verdict; nothing of the request is echoed."""
+        """The verdict."""
 
     @_builtins.property
     def final_state(self) -> _rollout_pb2.FinalState:
         """The session's state as the verifier saw it. Set exactly if `keeps_state` of
-        GetEnvironment is true and there was a session or a state.
+        GetEnvironment is true and the call had a session or a final state.
         """
 
     @_builtins.property
     def sandboxes(self) -> _containers.RepeatedCompositeFieldContainer[_rollout_pb2.SandboxOpened]:
-        """Sandboxes of the session that are not lent and that no earlier answer named, those
-        of the verifier included. The agent sends an event for each, before `verified`.
+        """Sandboxes of the session that are not lent and that no earlier answer named,
+        including the verifier's sandboxes. The agent sends an event for each, before
+        `verified`.
         """
 
     @_builtins.property
     def ended_sandboxes(self) -> _containers.RepeatedCompositeFieldContainer[_rollout_pb2.SandboxEnded]:
-        """Sandboxes that the environment has ended and that no event named, as in
-        CallToolResponse.
+        """Sandboxes that the environment has ended and that no event named. The same as
+        `ended_sandboxes` of CallToolResponse.
         """
 
     def __init__(
@@ -353,7 +354,7 @@ class VerifyGroupRequest(_message.Message):
     MEMBERS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def task(self) -> _rollout_pb2.Task:
-        """The task that all of them ran."""
+        """The task that all members ran."""
 
     @_builtins.property
     def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___GroupMember]:

@@ -26,8 +26,8 @@ if _version_not_supported:
 
 
 class VerifyServiceStub:
-    """Judges rollouts. Lives at the address of the ResourceService whose sessions
-    it judges.
+    """Judges rollouts. It is served at the address of the ResourceService whose sessions it
+    judges.
     """
 
     def __init__(self, channel):
@@ -49,8 +49,8 @@ class VerifyServiceStub:
 
 
 class VerifyServiceServicer:
-    """Judges rollouts. Lives at the address of the ResourceService whose sessions
-    it judges.
+    """Judges rollouts. It is served at the address of the ResourceService whose sessions it
+    judges.
     """
 
     def Verify(self, request, context):
@@ -105,8 +105,8 @@ def add_VerifyServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class VerifyService:
-    """Judges rollouts. Lives at the address of the ResourceService whose sessions
-    it judges.
+    """Judges rollouts. It is served at the address of the ResourceService whose sessions it
+    judges.
     """
 
     @staticmethod
@@ -165,9 +165,9 @@ class VerifyService:
 
 
 class AuditServiceStub:
-    """Expected answers, for audits of the verifier. No policy may see them. Lives at the
-    address of the VerifyService. An operator grants the permission; by default nobody
-    has it.
+    """Returns expected answers, for audits of the verifier. No policy may see these answers.
+    AuditService is served at the address of the VerifyService. An operator grants the
+    permission for it; by default nobody has the permission.
     """
 
     def __init__(self, channel):
@@ -184,9 +184,9 @@ class AuditServiceStub:
 
 
 class AuditServiceServicer:
-    """Expected answers, for audits of the verifier. No policy may see them. Lives at the
-    address of the VerifyService. An operator grants the permission; by default nobody
-    has it.
+    """Returns expected answers, for audits of the verifier. No policy may see these answers.
+    AuditService is served at the address of the VerifyService. An operator grants the
+    permission for it; by default nobody has the permission.
     """
 
     def GetExpected(self, request, context):
@@ -216,9 +216,9 @@ def add_AuditServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class AuditService:
-    """Expected answers, for audits of the verifier. No policy may see them. Lives at the
-    address of the VerifyService. An operator grants the permission; by default nobody
-    has it.
+    """Returns expected answers, for audits of the verifier. No policy may see these answers.
+    AuditService is served at the address of the VerifyService. An operator grants the
+    permission for it; by default nobody has the permission.
     """
 
     @staticmethod

@@ -27,8 +27,8 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class VerifyServiceStub:
-    """Judges rollouts. Lives at the address of the ResourceService whose sessions
-    it judges.
+    """Judges rollouts. It is served at the address of the ResourceService whose sessions it
+    judges.
     """
 
     @_typing.overload
@@ -60,8 +60,8 @@ class VerifyServiceStub:
 
 @_typing.type_check_only
 class VerifyServiceAsyncStub(VerifyServiceStub):
-    """Judges rollouts. Lives at the address of the ResourceService whose sessions
-    it judges.
+    """Judges rollouts. It is served at the address of the ResourceService whose sessions it
+    judges.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -89,8 +89,8 @@ class VerifyServiceAsyncStub(VerifyServiceStub):
     """
 
 class VerifyServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Judges rollouts. Lives at the address of the ResourceService whose sessions
-    it judges.
+    """Judges rollouts. It is served at the address of the ResourceService whose sessions it
+    judges.
     """
 
     @_abc_1.abstractmethod
@@ -130,9 +130,9 @@ class VerifyServiceServicer(metaclass=_abc_1.ABCMeta):
 def add_VerifyServiceServicer_to_server(servicer: VerifyServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 
 class AuditServiceStub:
-    """Expected answers, for audits of the verifier. No policy may see them. Lives at the
-    address of the VerifyService. An operator grants the permission; by default nobody
-    has it.
+    """Returns expected answers, for audits of the verifier. No policy may see these answers.
+    AuditService is served at the address of the VerifyService. An operator grants the
+    permission for it; by default nobody has the permission.
     """
 
     @_typing.overload
@@ -148,9 +148,9 @@ class AuditServiceStub:
 
 @_typing.type_check_only
 class AuditServiceAsyncStub(AuditServiceStub):
-    """Expected answers, for audits of the verifier. No policy may see them. Lives at the
-    address of the VerifyService. An operator grants the permission; by default nobody
-    has it.
+    """Returns expected answers, for audits of the verifier. No policy may see these answers.
+    AuditService is served at the address of the VerifyService. An operator grants the
+    permission for it; by default nobody has the permission.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -162,9 +162,9 @@ class AuditServiceAsyncStub(AuditServiceStub):
     """
 
 class AuditServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Expected answers, for audits of the verifier. No policy may see them. Lives at the
-    address of the VerifyService. An operator grants the permission; by default nobody
-    has it.
+    """Returns expected answers, for audits of the verifier. No policy may see these answers.
+    AuditService is served at the address of the VerifyService. An operator grants the
+    permission for it; by default nobody has the permission.
     """
 
     @_abc_1.abstractmethod

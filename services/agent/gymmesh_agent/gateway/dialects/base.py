@@ -22,13 +22,13 @@ from gymmesh_agent.gateway.request import (
 
 
 class GatewayRoute(msgspec.Struct, frozen=True):
-    """What an HTTP request asks for, as its method and path say.
+    """What an HTTP request asks for, by its method and path.
 
     Attributes:
         dialect: the name of the dialect, a key of `DIALECTS`.
-        kind: what it asks for.
-        model: the model that the path names; empty where it names none.
-        stream: whether the path asks for a stream.
+        kind: the kind of request.
+        model: the model that the path names; empty if it names none.
+        stream: whether the path requests a stream.
     """
 
     dialect: str
@@ -41,9 +41,9 @@ class Dialect(Protocol):
     """One API that programs speak.
 
     Attributes:
-        name: its name.
-        keep_alive: what may be sent in a stream before, between and after events; every program
-            tried ignores it.
+        name: the dialect's name.
+        keep_alive: bytes that may be sent in a stream before, between and after events. Every
+            tested program ignores them.
     """
 
     name: str
@@ -54,21 +54,23 @@ class Dialect(Protocol):
     ) -> GatewayRequest | Refusal:
         """Read a request of kind GENERATE or COUNT_TOKENS. Raises nothing.
 
-        headers: their names in lower case. seen: what the same rollout's programs sent before;
-        it changes the cost of a request and nothing else.
+        headers: their names in lower case. seen: what the same rollout's programs sent before; it
+        changes only the cost of reading.
         """
         ...
 
     def write(self, request: GatewayRequest, answer: GatewayAnswer) -> bytes:
         """The body of a whole answer, as JSON.
 
-        An output item of a kind that the dialect has no word for is left out; the recorded answer
-        keeps it.
+        If the dialect can't represent the kind of an output item, the item is omitted; the recorded
+        answer keeps it.
         """
         ...
 
     def write_stream(self, request: GatewayRequest, answer: GatewayAnswer) -> Iterator[bytes]:
-        """The server-sent events of the same answer, each complete; texts in bounded deltas."""
+        """The server-sent events of the same answer, each complete, with texts in pieces of
+        limited length.
+        """
         ...
 
     def write_models(self, names: Sequence[str], created: int) -> bytes:
@@ -80,7 +82,7 @@ class Dialect(Protocol):
         ...
 
     def write_token_count(self, tokens: int) -> bytes:
-        """The body that says how many tokens a conversation has."""
+        """The body that contains the number of tokens of a conversation."""
         ...
 
     def write_refusal(self, refusal: Refusal) -> HttpReply:
@@ -88,9 +90,10 @@ class Dialect(Protocol):
         ...
 
     def write_stream_refusal(self, refusal: Refusal) -> bytes:
-        """The last event of a stream that has begun and fails.
+        """The last event of a stream that fails after it began.
 
-        Not every program ends at one: Claude Code then asks again without a stream, Gemini CLI
-        three times more with one. Their next request needs `write_refusal`.
+        Not every program ends after such an event: Claude Code then repeats the request without a
+        stream, and Gemini CLI repeats it three times with a stream. `write_refusal` answers these
+        requests.
         """
         ...

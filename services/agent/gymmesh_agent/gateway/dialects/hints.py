@@ -1,7 +1,7 @@
-"""What programs say about who calls and why: headers and metadata of the programs tried. Pure.
+"""What programs report about who calls and why: headers and metadata of the tested programs. Pure.
 
-One table for all dialects, since a program may speak several. Nothing here is to be trusted: a
-hint may be absent, wrong or another program's.
+There is one table for all dialects, because a program may speak several. A hint is never trusted:
+it may be absent, wrong or another program's.
 
     Claude Code   x-claude-code-session-id, x-claude-code-agent-id; metadata.user_id in the body
     Codex         thread-id, x-codex-parent-thread-id, x-openai-subagent, and JSON in
@@ -50,8 +50,8 @@ def read_hints(
 ) -> Hints:
     """The hints of a request.
 
-    headers: their names in lower case. metadata: what a body says in the place of headers.
-    session: the body's own word for the session, used where no header names one.
+    headers: their names in lower case. metadata: values in the body that replace absent headers.
+    session: the body's session, used if no header names one.
     """
     said = _Said(headers, metadata or {})
     turn = said.json(_TURN)
@@ -85,7 +85,7 @@ def session_of_user(user_id: object) -> str:
 
 
 class _Said:
-    """Headers, and the metadata of a body for those that are absent."""
+    """Headers, and the metadata of a body for headers that are absent."""
 
     def __init__(self, headers: Mapping[str, str], metadata: Mapping[str, Any]) -> None:
         self._headers = headers
@@ -123,7 +123,7 @@ def _parsed(text: str) -> Mapping[str, Any]:
 
 
 def _short(value: object) -> str:
-    """The text where it is printable and short; else empty."""
+    """The text if it is printable and short; otherwise empty."""
     if isinstance(value, str) and len(value) <= _LONGEST and value.isprintable():
         return value
     return ""

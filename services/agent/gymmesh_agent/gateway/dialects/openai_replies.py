@@ -1,4 +1,4 @@
-"""What the two APIs of OpenAI answer alike: model lists, token counts and errors. Pure."""
+"""The answers that OpenAI's two APIs have in common: model lists, token counts and errors. Pure."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ _CONTEXT_LENGTH: Final = "This model's maximum context length is exceeded: "
 
 AGAIN_HEADERS: Final[Mapping[str, str]] = {"Retry-After": "1", "X-Should-Retry": "true"}
 """For a refusal after which the same request may succeed; the libraries of OpenAI and Anthropic
-read them."""
+read these headers.
+"""
 
 NEVER_HEADERS: Final[Mapping[str, str]] = {"X-Should-Retry": "false"}
-"""For a refusal that the same request gets again."""
+"""For a refusal that the same request would get again."""
 
 
 def retry_headers(kind: RefusalKind) -> Mapping[str, str]:
@@ -36,7 +37,7 @@ def retry_headers(kind: RefusalKind) -> Mapping[str, str]:
 
 
 def error_object(refusal: Refusal) -> Json:
-    """What stands under `error`."""
+    """The value of `error`."""
     _, kind, code = _ERRORS[refusal.kind]
     message = refusal.message
     if refusal.kind is RefusalKind.CONTEXT_LENGTH:
@@ -45,11 +46,12 @@ def error_object(refusal: Refusal) -> Json:
 
 
 class OpenAiReplies:
-    """What both dialects say alike; see `Dialect`.
+    """The common part of both dialects; see `Dialect`.
 
     Attributes:
-        stop_status: of the refusal when the rollout is over; it ends the API's programs at once.
-        counted: the object that counts tokens.
+        stop_status: the status of the refusal when the rollout is over; it ends the API's programs
+            at once.
+        counted: the name of the object that counts tokens.
     """
 
     keep_alive = COMMENT

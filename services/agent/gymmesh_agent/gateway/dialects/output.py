@@ -65,10 +65,10 @@ class OutputCall(msgspec.Struct, frozen=True):
 
     @property
     def arguments_object(self) -> Json:
-        """The arguments for an API that has an object in their place.
+        """The arguments for an API that requires an object.
 
-        What the model wrote as an object is that object, and nothing is `{}`. Anything else (not
-        JSON, another JSON value, nested deeper than 100 levels) is sent as
+        An object that the model wrote is returned as it is, and nothing becomes `{}`. Anything else
+        (text that is not JSON, another JSON value, an object nested deeper than 100 levels) becomes
         `{"invalid_arguments": "<what the model wrote>"}`. The recorded item keeps what the model
         wrote.
         """
@@ -84,7 +84,7 @@ class OutputCall(msgspec.Struct, frozen=True):
 
     @property
     def arguments_text(self) -> str:
-        """`arguments_object` as JSON text: to the letter what the model wrote, where it is one."""
+        """`arguments_object` as JSON text: exactly what the model wrote, if it wrote an object."""
         value = self.arguments_object
         if value and INVALID_ARGUMENTS not in value:
             return self.arguments
@@ -106,7 +106,9 @@ class OutputReasoning(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """What there is to be shown: the reasoning, else its summary; texts a blank line apart."""
+        """The text to show: the reasoning, or without it the summary; texts are separated by a
+        blank line.
+        """
         return "\n\n".join(self.content or self.summary)
 
 
@@ -139,12 +141,12 @@ def response_id(answer: GatewayAnswer, prefix: str) -> str:
 
 
 def model_of(request: GatewayRequest, answer: GatewayAnswer) -> str:
-    """The model's name in the reply: the one that the program asked for."""
+    """The model's name in the reply: the name that the program requested."""
     return request.model or answer.response.model
 
 
 def finish_in(answer: GatewayAnswer) -> Finish:
-    """How the answer ended: DONE, FILTERED, or LENGTH for whatever else cut it short."""
+    """How the answer ended: DONE, FILTERED, or LENGTH for any other reason that cut it short."""
     response = answer.response
     if response.status != "incomplete":
         return Finish.DONE
@@ -210,7 +212,7 @@ def _document(item: pb.Item) -> Json:
 
 
 def _name_in_overlay(item: pb.Item) -> str:
-    """A name that is not valid Unicode text stands in the overlay."""
+    """A name that is not valid Unicode text is in the overlay."""
     name = _document(item).get("name")
     return name if isinstance(name, str) else ""
 
@@ -223,7 +225,7 @@ def _parts(message: Json) -> list[Json]:
 
 
 def _part(part: Any) -> Json:
-    """A part whose text is text, whatever the recorded one holds."""
+    """The part with text as a string, whatever the recorded part contains."""
     if not isinstance(part, dict) or not isinstance(part.get("type"), str):
         return {"type": "unknown"}
     if part["type"] == "output_text":

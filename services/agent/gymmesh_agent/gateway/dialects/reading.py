@@ -1,8 +1,8 @@
 """The common reading code of all dialects: limits, places in messages, and the request's digest.
 Pure.
 
-A reader raises `UnreadableRequest`, which `total` turns into a Refusal: the gateway answers any
-input with one sentence.
+A reader raises `UnreadableRequest`, which `total` turns into a Refusal. So the gateway answers any
+invalid input with one sentence.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _refusal(kind: RefusalKind, error: Exception) -> Refusal:
 
 
 def body_of(raw: bytes) -> Json:
-    """The body, which must be a JSON object within the bound.
+    """The body, which must be a JSON object within the size limit.
 
     Raises UnreadableRequest or CodecError.
     """
@@ -106,7 +106,7 @@ def an_object(value: object, place: str) -> Json:
 
 
 def a_list(value: object, place: str, most: int = MAX_ITEMS) -> list[Any]:
-    """The value, which must be a list of at most so many elements."""
+    """The value, which must be a list of at most this many elements."""
     if not isinstance(value, list):
         raise UnreadableRequest(f"{place} must be a list")
     if len(value) > most:
@@ -124,13 +124,13 @@ def a_text(value: object, place: str) -> str:
 
 
 def tools_in(body: Mapping[str, Any], key: str = "tools") -> list[Any]:
-    """The list of tools under the key; empty where it is absent or null."""
+    """The list of tools under the key; empty if it is absent or null."""
     value = body.get(key)
     return [] if value is None else a_list(value, key, MAX_TOOLS)
 
 
 def shown(value: object) -> str:
-    """A name from a request as it may stand in a message: printable and short."""
+    """A name from a request, made printable and short for a message."""
     text = value if isinstance(value, str) else type(value).__name__
     return ascii(text if len(text) <= _SHOWN else text[:_SHOWN] + "…")
 
@@ -141,12 +141,12 @@ class Draft:
     Attributes:
         items: the conversation in Responses' JSON form.
         tools: the tools in Responses' JSON form.
-        params: the parameters in Responses' words.
-        left_out: what is dropped on purpose, each name once.
+        params: the parameters with Responses' names.
+        left_out: the names of what is omitted on purpose, each once.
     """
 
     def __init__(self, reasons: Mapping[str, str], seen: SeenRequests) -> None:
-        """Reasons: for each name that may be left out, why that does no harm. seen: what the same
+        """reasons: for each name that may be omitted, why that does no harm. seen: what the same
         rollout's programs sent before.
         """
         self._reasons = reasons
@@ -157,7 +157,7 @@ class Draft:
         self.left_out: list[str] = []
 
     def leave_out(self, name: str) -> None:
-        """Note that what has this name is dropped."""
+        """Note that the value with this name is omitted."""
         if name not in self.left_out:
             self.left_out.append(name)
 
@@ -167,7 +167,7 @@ class Draft:
         """Keep every parameter that is not in `read` under its own name.
 
         Null values and the parameters in the dialect's table are omitted. responses: whether the
-        body is one of the Responses API.
+        body is a body of the Responses API.
         """
         for name, value in body.items():
             if value is None or name in read:
@@ -180,9 +180,9 @@ class Draft:
                 self.keep(name, value)
 
     def keep(self, name: str, value: object) -> None:
-        """Keep a parameter of another dialect that Responses has no word for.
+        """Keep a parameter of another dialect that Responses has no name for.
 
-        Raises UnreadableRequest where Responses means something else by the name.
+        Raises UnreadableRequest if the name means something else in Responses.
         """
         if name in _RESPONSES_ONLY or name in _READ_APART:
             raise UnreadableRequest(f"{name} is not a parameter of this API")

@@ -57,7 +57,8 @@ _GEMINI_VERSIONS: Final = ("v1beta/", "v1alpha/")
 
 
 def dialect_for(path: str, headers: Mapping[str, str]) -> Dialect:
-    """The dialect that a refusal of this request is written in, whether or not it has a route.
+    """The dialect in which a refusal of this request is written, whether or not the request has a
+    route.
 
     path: without the query. headers: their names in lower case.
     """
@@ -75,7 +76,7 @@ def dialect_for(path: str, headers: Mapping[str, str]) -> Dialect:
 def route(
     method: str, path: str, query: Mapping[str, str], headers: Mapping[str, str]
 ) -> GatewayRoute | Refusal:
-    """What the request asks for. Raises nothing.
+    """The route of a request. Raises nothing.
 
     path: without the rollout's key, not decoded. headers: their names in lower case.
     """

@@ -1,8 +1,8 @@
 """A cache of the JSON that a rollout's programs sent, so that equal JSON is parsed once.
 
 Programs send their whole conversation and all of their tools with every request. JSON with equal
-bytes is parsed once: later requests get the same objects as the first. This costs one digest per
-item, and no item has to be compared with others.
+bytes is parsed once, and later requests get the same objects as the first. This costs one digest
+per item, and no comparison with other items.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _MOST_TOOLS: Final = 8
 
 
 class ReadItem(NamedTuple):
-    """An item of a conversation, and a digest of it: equal items have equal ones."""
+    """An item of a conversation, and its digest: equal items have equal digests."""
 
     item: pb.Item
     digest: bytes
 
 
 class ReadTools(NamedTuple):
-    """The tools of a request, and a digest of them."""
+    """The tools of a request, and their digest."""
 
     tools: tuple[Json, ...]
     digest: bytes
@@ -39,8 +39,8 @@ class SeenRequests:
     """The items and tools of a rollout's requests. Threads may share it.
 
     Items are in two generations. When the young generation has twice the bytes of the latest
-    request, it replaces the old one, which is dropped. So memory is limited to a few times the
-    longest conversation, for any program.
+    request, it replaces the old generation, which is dropped. So memory is limited to a few times
+    the longest conversation, for any program.
     """
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class SeenRequests:
         self._tools: dict[bytes, ReadTools] = {}
 
     def items(self, documents: Sequence[Json]) -> list[ReadItem]:
-        """Items in Responses' JSON form, read. Raises CodecError as `items_from_json`."""
+        """The items of this JSON, in Responses' form. Raises CodecError as `items_from_json`."""
         texts = [dumps_clean(document) for document in documents]
         keys = [_digest(text) for text in texts]
         young, old = self._young, self._old
@@ -73,10 +73,10 @@ class SeenRequests:
         return read
 
     def tools(self, tools: Sequence[Json], check: Callable[[Sequence[Json]], None]) -> ReadTools:
-        """Tools in Responses' JSON form; equal ones are the same object.
+        """Tools in Responses' JSON form; equal tools are the same object.
 
         Args:
-            check: raises an error for tools that are not as they must be; called for new ones.
+            check: raises an error for invalid tools; called for new tools.
         """
         key = _digest(dumps_clean(tools))
         found = self._tools.get(key)

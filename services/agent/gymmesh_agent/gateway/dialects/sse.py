@@ -11,7 +11,7 @@ COMMENT: Final = b": keep-alive\n\n"
 """An event without data, which parsers of server-sent events skip."""
 
 MAX_DELTA: Final = 4096
-"""The most characters of a text that one event carries."""
+"""The maximum number of characters of a text in one event."""
 
 
 def named_event(name: str, data: Any) -> bytes:
@@ -20,11 +20,11 @@ def named_event(name: str, data: Any) -> bytes:
 
 
 def plain_event(data: Any) -> bytes:
-    """An event with JSON data alone."""
+    """An event with only JSON data."""
     return b"data: %b\n\n" % dumps_clean(data)
 
 
 def pieces(text: str) -> Iterator[str]:
-    """The text in pieces of at most MAX_DELTA characters; an empty text has none."""
+    """The text in pieces of at most MAX_DELTA characters; an empty text has no piece."""
     for start in range(0, len(text), MAX_DELTA):
         yield text[start : start + MAX_DELTA]

@@ -1,8 +1,8 @@
 """The tree of a rollout's captured calls: where a program's request belongs. Pure.
 
-`CallTree.place` reads a request and says whether it repeats a call, continues one, departs from
-one, stands beside the conversation or begins a new one. docs/ideas/capture.md is the law that it
-keeps.
+`CallTree.place` reads a request and decides: the request repeats a call, continues one, departs
+from one, is a side call, or begins a new conversation. docs/ideas/capture.md has the rules (the
+law).
 """
 
 from gymmesh_agent.gateway.tree.call_tree import CallTree

@@ -1,4 +1,4 @@
-"""Who holds which conversation: the program's main agent, its sub-agents, other conversations."""
+"""The actor of each conversation: the program's main agent, its sub-agents, other conversations."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ class Actors:
         return self._main_calls > 0
 
     def of(self, call: CapturedCall) -> str | None:
-        """The actor of the session and agent that a call names; None: it names no known one."""
+        """The actor of a call's session and agent; None: this session and agent are new."""
         first = self._by_thread.get(call.thread)
         return first.actor if first is not None else None
 
     def beginning(self, call: CapturedCall) -> CapturedCall | None:
-        """The first call of a call's session and agent; None: it names no known one."""
+        """The first call of a call's session and agent; None: this session and agent are new."""
         return self._by_thread.get(call.thread)
 
     def new(self, kind: str) -> str:
-        """A name for one more actor of a kind, such as `subagent-2`."""
+        """A name for a new actor of a kind, such as `subagent-2`."""
         self._named[kind] += 1
         return f"{kind}-{self._named[kind]}"
 
@@ -61,14 +61,14 @@ class Actors:
             del self._windows[call.thread, call.window]
 
     def is_new_window(self, call: CapturedCall) -> bool:
-        """Whether a call is the first of its window."""
+        """Whether a call is the first call of its window."""
         return call.window is not None and (call.thread, call.window) not in self._windows
 
     def may_begin_anew(self, writer: CapturedCall, call: CapturedCall) -> bool | None:
-        """Whether a call may restart the conversation in which a summary was written: the session
-        and agent are the same, and the system text, instructions and tools are those of a different
-        call of that actor (the request for a summary may have other ones). None: the call before
-        the summary is unknown.
+        """Whether a call may restart the conversation in which a summary was written. Its
+        session and agent must be the same, and its system text, instructions and tools must be
+        those of a different call of that actor, because the request for a summary may have
+        others. None: the call before the summary is unknown.
         """
         if writer.side_call or writer.thread != call.thread:
             return False
@@ -80,14 +80,16 @@ class Actors:
         return False if first.begins else None
 
     def add_prompts(self, call: CapturedCall, texts: Iterable[str]) -> None:
-        """These are arguments of a tool call in the answer of `call`: prompts of sub-agents?"""
+        """Remember the arguments of a tool call in the answer of `call`: they may be prompts of
+        sub-agents.
+        """
         for text in texts:
             stripped = text.strip()
             if len(stripped) >= _SHORTEST_PROMPT:
                 self._prompts[stripped].append(call)
 
     def starters(self, texts: Sequence[str]) -> list[CapturedCall]:
-        """The calls whose answer gives a tool one of these texts, word for word."""
+        """The calls whose answer passes one of these texts to a tool, word for word."""
         found: dict[int, CapturedCall] = {}
         for text in texts:
             for call in self._prompts.get(text.strip(), ()):

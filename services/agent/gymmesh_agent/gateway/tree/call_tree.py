@@ -2,10 +2,10 @@
 
 `place` decides in this order; docs/ideas/capture.md has the reasons:
     1. the request repeats a call whose answer the program abandoned, or is marked as a retry
-    2. the table of side calls explains it
-    3. it begins with a recorded conversation: it continues it, or departs from it
-    4. it holds nothing that is recorded: a compaction, a rewritten beginning, a sub-agent or a new
-       conversation
+    2. a line of the table of side calls matches
+    3. the request begins with a recorded conversation: it continues it, or departs from it
+    4. the request has nothing that is recorded: a compaction, a rewritten beginning, a sub-agent
+       or a new conversation
     5. otherwise it is UNKNOWN
 """
 
@@ -33,12 +33,13 @@ class CallTree:
 
     Args:
         tag: the tag of the attempt's minted ids, see gateway/minted.py.
-        program: the name of a known program; empty: recognise it by its User-Agent, if possible.
+        program: the name of a known program; empty: recognise the program by its User-Agent, if
+            possible.
         side_calls: the agent's own lines, checked before those of the table.
 
     A call is placed, then answered or failed. Each request ends: its answer was delivered
     completely, or abandoned because the program disconnected. The tree has the answers, the new
-    parts of each call's request, and digests; it does not have the requests.
+    parts of each call's request, and digests. It does not have the requests.
     """
 
     def __init__(
@@ -83,11 +84,11 @@ class CallTree:
         return placed
 
     def answered(self, ticket: int, call_id: str, output: Iterable[pb.Item]) -> None:
-        """A call was answered; call this before anything of the answer is sent.
+        """A call was answered. Call this before any part of the answer is sent.
 
         Args:
             call_id: the recorded call's id, which minted ids name.
-            output: the answer's items as recorded; not to be changed any more.
+            output: the answer's items as recorded; they must not change any more.
         """
         call = self._calls[ticket]
         form = call.answer(call_id, output)
@@ -100,23 +101,23 @@ class CallTree:
                 self._state.actors.add_prompts(call, texts)
 
     def delivered(self, ticket: int) -> None:
-        """A request ended, and the program has the whole answer: the same request again asks for
-        another one.
+        """A request ended, and the program has the whole answer. The same request then asks for
+        another answer.
         """
         call = self._calls[ticket]
         call.delivered = True
         call.waiting -= 1
 
     def given_up(self, ticket: int) -> None:
-        """A request ended without the whole answer: the same request again is a retry. Of a call
-        that failed it says nothing.
+        """A request ended without the whole answer. The same request is then a retry. Has no
+        effect if the call failed.
         """
         call = self._calls.get(ticket)
         if call is not None:
             call.waiting -= 1
 
     def failed(self, ticket: int) -> None:
-        """A call got no answer: the same request again is a new call."""
+        """A call got no answer. The same request is then a new call."""
         call = self._calls.pop(ticket)
         self._by_context[call.context].remove(call)
         self._repeats.remove(call)

@@ -1,4 +1,4 @@
-"""What the tree keeps of each call, and how a recorded answer is known again. Pure."""
+"""What the tree stores of each call, and how it recognises a recorded answer. Pure."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ class CapturedCall(msgspec.Struct, kw_only=True, eq=False):
     """One call of the rollout.
 
     Attributes:
-        ticket: its number in the tree.
-        thread: the program's own session and agent, see Hints; both empty where it says neither.
+        ticket: the call's number in the tree.
+        thread: the program's own session and agent, see Hints; both empty if it reports neither.
         lead: a digest of the leading system text.
         offer: a digest of the instructions and tools.
-        context: a digest of the whole conversation that it was asked with.
-        actor: whose conversation it is.
-        side_call: what it is for, where it is beside the conversation.
-        trained: whether a trainer learns from it.
-        compaction: whether it asks for a summary that is to replace the conversation.
-        added: whether it counts among its actor's calls.
-        window: how often the program had replaced its history; None where it does not say.
-        parent: the call whose conversation it begins with; None for side calls.
-        begins: whether a conversation begins with it: no model wrote anything before.
-        led: the call that led to it, where its conversation begins anew for a known reason.
-        asked: the items that its event carries: what no earlier call was asked with.
-        continued: how many calls have this one as their parent.
+        context: a digest of the whole conversation in the call's request.
+        actor: the actor of the call's conversation.
+        side_call: the purpose of a side call; empty for all others.
+        trained: whether a trainer learns from the call.
+        compaction: whether the call requests a summary that will replace the conversation.
+        added: whether the call is counted among its actor's calls.
+        window: how often the program had replaced its history; None: it does not report that.
+        parent: the call with whose conversation this call begins; None for side calls.
+        begins: whether a conversation begins with this call: no model wrote anything before.
+        led: the call that led to this call, if its conversation begins again for a known reason.
+        asked: the items in the call's event: those that no earlier request had.
+        continued: how many calls have this call as their parent.
         call_id: the recorded call's id; empty until it is answered.
         output: the answer's items as recorded.
         form: the answer in normal form; None until it is answered.
@@ -62,18 +62,18 @@ class CapturedCall(msgspec.Struct, kw_only=True, eq=False):
 
     @property
     def before(self) -> CapturedCall | None:
-        """The call before it on its branch."""
+        """The previous call on the call's branch."""
         return self.parent or self.led
 
     def branch(self) -> Iterator[CapturedCall]:
-        """The calls before it on its branch, the latest first."""
+        """The earlier calls on the call's branch, the latest first."""
         one = self.before
         while one is not None:
             yield one
             one = one.before
 
     def answer(self, call_id: str, output: Iterable[pb.Item]) -> AnswerForm:
-        """The call was answered; the answer in normal form."""
+        """The call was answered; `form` is the answer in normal form."""
         self.call_id, self.output = call_id, tuple(output)
         self.form = form = answer_form(self.output)
         return form
@@ -84,7 +84,7 @@ class CapturedCall(msgspec.Struct, kw_only=True, eq=False):
         Args:
             form: the program's version of the answer.
             named: whether ids name this answer. Some dialects cannot send arguments that are not a
-                JSON object: then only the id decides.
+                JSON object. For these, only the id decides.
         """
         own = self.form
         if own is None:
@@ -109,7 +109,7 @@ class CapturedCall(msgspec.Struct, kw_only=True, eq=False):
         of a cut stream); otherwise HISTORY_REWRITTEN.
 
         Args:
-            form: the content in its place; None: nothing.
+            form: the content in place of the answer; None: nothing.
         """
         own = self.form
         if own is None or form is None:
@@ -128,5 +128,5 @@ class CapturedCall(msgspec.Struct, kw_only=True, eq=False):
 
 
 def only(calls: Sequence[CapturedCall]) -> CapturedCall | None:
-    """The one call there is; None where there are none or several."""
+    """The only call; None if there are none or several."""
     return calls[0] if len(calls) == 1 else None

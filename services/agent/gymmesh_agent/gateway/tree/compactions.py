@@ -1,4 +1,4 @@
-"""Compactions: a conversation that begins anew with a summary that the model wrote. Pure."""
+"""Compactions: a conversation that begins again with a summary that the model wrote. Pure."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _SUMMARY: Final = re.compile(r"<(summary|state_snapshot)>(.*?)</\1>", re.DOTALL)
 
 
 class Compactions:
-    """The answered calls that asked for a summary, and which conversations begin with one.
+    """The answered calls that requested a summary, and the conversations that begin with one.
 
     Args:
-        answers: all that the model wrote; it grows while the compactions are used.
+        answers: everything that the model wrote; it grows while the compactions are used.
     """
 
     def __init__(self, answers: WrittenAnswers) -> None:
@@ -29,7 +29,7 @@ class Compactions:
         self._calls: list[tuple[CapturedCall, str]] = []
 
     def add(self, call: CapturedCall, form: AnswerForm) -> None:
-        """A call that asked for a summary was answered."""
+        """A call that requested a summary was answered."""
         if call.compaction:
             found = _SUMMARY.search(form.text)
             self._calls.append((call, (found[2] if found else form.text).strip()))
@@ -43,15 +43,16 @@ class Compactions:
     ) -> CapturedCall | None:
         """The compaction whose summary a conversation begins with; None if there is none.
 
-        The summary is in a user's message, or is an answer out of its place, after all earlier
-        context: a recorded conversation may have an earlier summary. Recorded answers out of their
-        place are older than the summary. A later one shows that the history after the summary was
-        changed. A program that counts its windows reports itself that it replaced the history.
+        The summary is in a user's message, or is an answer at another place, after all earlier
+        context, because a recorded conversation may have an earlier summary. Recorded answers at
+        other places are older than the summary. A newer one shows that the history after the
+        summary was changed. A program that counts its windows itself reports that it replaced the
+        history.
 
         Args:
-            new_window: whether the call is the first of its window.
-            own_answers: pieces of the answers that the program itself puts behind a summary. An
-                answer that nobody is known to have written may be a later one that was changed.
+            new_window: whether the call is the first call of its window.
+            own_answers: pieces of the answers that the program itself puts after a summary. An
+                answer that no known call wrote may be a later answer that was changed.
         """
         if not self._calls:
             return None
@@ -88,8 +89,8 @@ class Compactions:
         return None
 
     def quoted_by(self, read: ReadConversation) -> list[CapturedCall]:
-        """The calls of which one may have led to a restarted conversation, if the program's
-        requests for summaries are unknown; empty if it was not a compaction.
+        """The calls that may have led to a restarted conversation, if the program's requests for
+        summaries are unknown; empty if it was not a compaction.
 
         A whole answer is in a user's message, after all earlier context and before the kept
         recorded answers, which are older.
@@ -105,6 +106,6 @@ class Compactions:
         return found if any(one.ticket > newest for one in found) else []
 
     def _writer(self, foreign: Foreign) -> CapturedCall | None:
-        """The latest call that wrote an answer that is out of its place."""
+        """The latest call that wrote an answer that is at another place."""
         writers = self._answers.writers(foreign.form)
         return foreign.named or (writers[-1] if writers else None)

@@ -3,9 +3,9 @@
 Equal in normal form are:
     - arguments whose JSON values are equal after a round trip through JavaScript: keys in any
       order, 1 and 1.0, integers beyond 2^53 at the precision of a double; no arguments and `{}`
-    - texts in one block, several blocks or several messages in a row of one role
+    - texts in one block, in several blocks, or in several consecutive messages of one role
     - an answer with its reasoning and without, and with other white space in its text
-    - ids and status of any kind: a tool's output is known by the place of its call in the answer
+    - ids and status of any kind: the place of a call in the answer identifies the tool's output
 
 Everything else is a difference: roles, texts, images, names, the order of items.
 """
@@ -36,9 +36,9 @@ class CallForm(msgspec.Struct, frozen=True):
     """A tool call in normal form.
 
     Attributes:
-        name: the tool's name; of a call of an opaque kind, its type.
-        arguments: canonical JSON; of arguments that are not a JSON object, a mark and their bytes.
-        wire_id: the call's id as it came; no part of the normal form.
+        name: the tool's name; for a call of an opaque kind, its type.
+        arguments: canonical JSON; for arguments that are not a JSON object, a mark and their bytes.
+        wire_id: the call's id as the program sent it; not part of the normal form.
     """
 
     name: str
@@ -47,7 +47,7 @@ class CallForm(msgspec.Struct, frozen=True):
 
     @property
     def is_object(self) -> bool:
-        """Whether the arguments are a JSON object, which every dialect can send and get back."""
+        """Whether the arguments are a JSON object, which every dialect can send and receive."""
         return not self.arguments.startswith(_MARK)
 
 
@@ -56,10 +56,11 @@ class AnswerForm(msgspec.Struct, frozen=True):
 
     Attributes:
         text: the texts, joined, unchanged.
-        bare: the same without white space.
+        bare: the joined texts without white space.
         calls: the tool calls in order.
         key: 16 bytes, equal for equal answers.
-        thought: the reasoning without white space; not part of the key, since programs may omit it.
+        thought: the reasoning without white space; not part of the key, because programs may omit
+            it.
     """
 
     text: str
@@ -128,8 +129,8 @@ def canonical_arguments(raw: bytes) -> bytes:
 
 
 def _canonical_json(value: Any, raw: bytes) -> bytes:
-    """The same bytes for JSON values that are equal after a round trip through JavaScript; the
-    bytes as they came where the value is nested too deeply.
+    """The same bytes for JSON values that are equal after a round trip through JavaScript. If
+    the value is nested too deeply, its bytes unchanged.
     """
     try:
         return dumps(_canonical(value))
@@ -150,7 +151,7 @@ def user_texts(items: Sequence[pb.Item]) -> list[str]:
 
 
 def given_texts(items: Iterable[pb.Item]) -> Iterable[str]:
-    """The texts that a model was given: of messages that are none of its own, and of outputs."""
+    """The texts in the model's input: of messages that it did not write, and of tool outputs."""
     for item in items:
         if item.WhichOneof("kind") == "function_call_output":
             output = item.function_call_output
@@ -171,7 +172,7 @@ def message_text_of(item: pb.Item) -> str:
 
 
 class PrefixHash:
-    """A hash of a conversation that grows item by item, with a digest after each.
+    """A hash of a conversation that grows item by item, with a digest after each item.
 
     Consecutive items of the model are hashed as one answer, recorded or not. So a conversation
     always has the same digest, no matter which calls have been recorded.
@@ -188,7 +189,7 @@ class PrefixHash:
         self._calls = blake2b(digest_size=DIGEST_BYTES)
 
     def copy(self) -> PrefixHash:
-        """Another one that has the same so far."""
+        """An independent copy with the same state."""
         copied = PrefixHash()
         copied._hash, copied._last = self._hash.copy(), self._last
         copied._places = {**self._places}
@@ -197,15 +198,15 @@ class PrefixHash:
         return copied
 
     def digest(self) -> bytes:
-        """Of everything so far."""
+        """The digest of everything so far."""
         return self._with_answer(self._hash.copy()).digest()
 
     def add_answer(self, answer: AnswerForm, wire: Sequence[CallForm]) -> None:
-        """A recorded answer follows; `wire`: its calls with the ids that the program uses."""
+        """Add a recorded answer; `wire`: its calls with the ids that the program uses."""
         self._add_written(answer, [call.wire_id for call in wire])
 
     def add_item(self, item: pb.Item) -> None:
-        """An item follows that no recorded answer holds."""
+        """Add an item that no recorded answer contains."""
         kind = item.WhichOneof("kind")
         if kind == "reasoning":
             return  # it may be left out
@@ -233,7 +234,7 @@ class PrefixHash:
         self._places.update((one, begin + place) for place, one in enumerate(wire_ids))
 
     def _with_answer(self, hashed: blake2b) -> blake2b:
-        """A hash with what a model is writing."""
+        """A hash that includes the answer in progress."""
         if self._texts is not None:
             hashed.update(_MARK + b"A" + self._texts.digest() + self._calls.digest())
         return hashed
@@ -283,7 +284,9 @@ def _texts(message: pb.Message) -> Iterable[str | None]:
 
 
 def _parts(message: pb.Message) -> Iterable[tuple[str | None, bytes]]:
-    """The content's parts: a text, or None and the canonical bytes of something else."""
+    """The content's parts: for a text, the text; for anything else, None and its canonical
+    bytes.
+    """
     if message.HasField("text"):
         return ((message.text, b""),)
     return _content_parts(message.parts, message.overlay_json)
@@ -349,7 +352,7 @@ def _canonical(value: Any) -> Any:
 
 
 def _number(value: float) -> int | float:
-    """As JavaScript reads it: a double, and an integer where it is one."""
+    """The number as JavaScript reads it: a double, written as an integer if it is one."""
     try:
         number = float(value)
     except OverflowError:

@@ -1,4 +1,4 @@
-"""What the tree says of a request."""
+"""The tree's decisions about a request."""
 
 from __future__ import annotations
 
@@ -13,26 +13,27 @@ class RepeatedCall(msgspec.Struct, frozen=True):
     """The request repeats an earlier one and gets the same answer, never a second sample.
 
     Attributes:
-        ticket: of the earlier call. Its answer may still be on its way.
+        ticket: the earlier call's number. Its answer may still be in progress.
     """
 
     ticket: int
 
 
 class NewCall(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """The request is a call of its own: what its event in the rollout says.
+    """The request is a new call. The fields are those of its event in the rollout.
 
     Attributes:
         ticket: the call's number in the tree, from 1.
-        parent: the id of the recorded call that it hangs on; empty: it hangs on none.
-        detached: whether its conversation is `items` alone. `parent` then only says what led to it.
-        items: what no earlier event carries: the items after the parent's conversation, or the
-            whole conversation where it is detached. Recorded items are as recorded, and tool
+        parent: the id of the recorded call that it is attached to; empty: none.
+        detached: whether its conversation is only `items`. `parent` then only says which call led
+            to it.
+        items: the items that no earlier event has: those after the parent's conversation, or the
+            whole conversation if it is detached. Recorded items have their recorded form, and tool
             outputs have the recorded calls' ids.
-        link: how it hangs on `parent`.
-        fork: why it departs from `parent`; set exactly when `link` is CALL_LINK_FORK.
-        side_call: what a call beside the conversation is for; empty for all others.
-        actor: whose conversation it is: empty for the program's main one.
+        link: how it is related to `parent`.
+        fork: why it departs from `parent`; set exactly if `link` is CALL_LINK_FORK.
+        side_call: the purpose of a side call; empty for all others.
+        actor: the actor of its conversation; empty for the program's main conversation.
         trainable: whether a trainer should learn from the answer.
     """
 

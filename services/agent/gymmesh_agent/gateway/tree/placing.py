@@ -1,4 +1,4 @@
-"""Decides where one request belongs, from what was read of it. Pure."""
+"""Decides where one request belongs, from the result of reading it. Pure."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class TreeState(msgspec.Struct, frozen=True):
     """What the tree knows of the rollout so far.
 
     Attributes:
-        by_context: the calls by the digest of all that they were asked with.
-        actors: who holds which conversation.
-        answers: what the model wrote.
-        compactions: the calls that asked for a summary.
-        own_answers: assistant messages that the program wrote itself into the beginning of a
+        by_context: the calls by the digest of their whole conversation.
+        actors: the actor of each conversation.
+        answers: everything that the model wrote.
+        compactions: the calls that requested a summary.
+        own_answers: assistant messages that the program itself wrote into the beginning of a
             conversation (examples), by their keys in normal form.
     """
 
@@ -44,10 +44,10 @@ class TreeState(msgspec.Struct, frozen=True):
 
 
 class Placing:
-    """One request that is to be placed.
+    """One request to place.
 
     Args:
-        habits: what is known of the program.
+        habits: what is known of the program's calls.
         call: the request's call; its actor, parent and kind are set here.
     """
 
@@ -89,7 +89,7 @@ class Placing:
         return placed
 
     def _beside(self, parent: CapturedCall | None, kind: str) -> NewCall:
-        """A call beside the conversation: kept, and not trained."""
+        """A side call: recorded and not trained on."""
         self._call.actor = self._call.side_call = kind
         self._call.trained = False
         return self._placed(parent, rollout_pb2.CALL_LINK_SIDE)
@@ -133,7 +133,7 @@ class Placing:
             return self._changed(read.foreign[0], same or read.foreign[0].instead)[0]
         if is_changed:
             return _fork(tokens_pb2.FORK_REASON_PREAMBLE_CHANGED, _what_changed(parent, call))
-        return _fork(_BRANCH, "another call already continues it")
+        return _fork(_BRANCH, "another call already continues this conversation")
 
     def _anew(self) -> NewCall:
         """A request that begins with no recorded conversation."""
@@ -168,8 +168,8 @@ class Placing:
         return self._begin()
 
     def _quoted(self) -> list[CapturedCall]:
-        """The calls with whose answer, as a summary, a program begins anew whose requests for
-        summaries are not known.
+        """The calls with whose answer, as a summary, a program begins again, if the program's
+        requests for summaries are unknown.
         """
         is_sub_agent = bool(self._state.actors.starters(user_texts(self._read.items)))
         if self._is_known or is_sub_agent:
@@ -184,12 +184,12 @@ class Placing:
         return [] if is_other and not self._read.foreign and not was_asked else found
 
     def _begun_with(self, quoted: Sequence[CapturedCall]) -> NewCall:
-        """A conversation that begins anew with the answer of one of these calls."""
+        """A conversation that begins again with the answer of one of these calls."""
         summary = only(quoted)
         is_certain = summary is not None and self._state.actors.may_begin_anew(summary, self._call)
         if summary is None or not is_certain or repeats_input(summary):
             return self._unknown(_actor_of(quoted))
-        detail = f"it begins again with the answer of {summary.call_id}"
+        detail = f"the conversation begins again with the answer of {summary.call_id}"
         fork = _fork(tokens_pb2.FORK_REASON_COMPACTION, detail)
         return self._detached(summary, fork, summary.actor)
 
@@ -200,8 +200,8 @@ class Placing:
     def _changed(
         self, foreign: Foreign, instead: Sequence[CapturedCall]
     ) -> tuple[tokens_pb2.Fork, CapturedCall | None]:
-        """Why a history departs where something stands in the place of an answer, and of which;
-        None: several calls have an answer in this place, or none has.
+        """Why a history departs that has other content in place of an answer, and the call of
+        that answer; None: several calls have an answer at this place, or no call has one.
         """
         if foreign.named is not None and foreign.named in foreign.instead:
             instead = [foreign.named]
@@ -219,7 +219,7 @@ class Placing:
         return _fork(reasons[near[0].ticket], detail), only(instead)
 
     def _begin(self) -> NewCall:
-        """A conversation begins: nothing in it was written by a model of this rollout."""
+        """A new conversation begins: no model of this rollout wrote any part of it."""
         call, actors = self._call, self._state.actors
         starters = actors.starters(user_texts(self._read.items))
         known = actors.beginning(call)
@@ -245,12 +245,12 @@ class Placing:
         return self._placed(starter, _FORK, _fork(_BRANCH, "a sub-agent begins"), detached=True)
 
     def _unknown(self, actor: str | None) -> NewCall:
-        """It cannot be told where the request belongs."""
+        """The tree can't tell where the request belongs."""
         self._call.actor = self._state.actors.new("unknown") if actor is None else actor
         return self._placed(None, rollout_pb2.CALL_LINK_UNKNOWN)
 
     def _detached(self, led: CapturedCall | None, fork: tokens_pb2.Fork, actor: str) -> NewCall:
-        """A conversation that begins anew, for a known reason."""
+        """A conversation that begins again, for a known reason."""
         self._call.led = led
         known = None
         if led is not None and led.thread != self._call.thread:
@@ -259,7 +259,7 @@ class Placing:
         return self._placed(led, _FORK, fork, detached=True)
 
     def _actor_after(self, parent: CapturedCall) -> str:
-        """The actor of a call that hangs on another."""
+        """The actor of a call that is attached to another call."""
         call, actors = self._call, self._state.actors
         if call.thread == parent.thread:
             return parent.actor
@@ -269,7 +269,7 @@ class Placing:
         return actors.new("subagent") if call.thread[1] else parent.actor
 
     def _alike(self, calls: Sequence[CapturedCall]) -> list[CapturedCall]:
-        """Those of the same session, agent, instructions and tools, side calls aside."""
+        """The calls with the same session, agent, instructions and tools, except side calls."""
         own = self._call
         return [
             call
@@ -303,8 +303,8 @@ class Placing:
 
 
 def _likeliest(calls: Sequence[CapturedCall], own: CapturedCall) -> list[CapturedCall]:
-    """Of calls with equal answers those of the same session and agent, and of these those with the
-    same instructions and tools, where there are any.
+    """Of calls with equal answers, those of the same session and agent, if there are any. Of
+    these, those with the same instructions and tools, if there are any.
     """
     kept = list(calls)
     for keep in (
@@ -335,31 +335,34 @@ def _changed_before(call: CapturedCall) -> tokens_pb2.Fork:
 
 
 def _exchanged(instead: Sequence[CapturedCall], named: CapturedCall) -> tokens_pb2.Fork:
-    """The fork of a history with an answer that is another call's by its ids, where these calls
-    have one: however near the words are, it is no spelling of theirs.
+    """The fork of a history in which an answer is, by its ids, the answer of another call than
+    these. However similar the words are, it is not a spelling of their answers.
     """
     names = ", ".join(call.call_id for call in instead)
-    return _fork(_REWRITTEN, f"the answer of {named.call_id} is in the place of that of {names}")
+    return _fork(
+        _REWRITTEN, f"the answer of {named.call_id} is in the place of the answer of {names}"
+    )
 
 
 def _out_of_place(writers: Sequence[CapturedCall]) -> tokens_pb2.Fork:
-    """The fork of a history with an answer where no recorded conversation has one; `writers`: the
-    calls that wrote the same words.
+    """The fork of a history with an answer at a place where no recorded conversation has one;
+    `writers`: the calls that wrote the same words.
     """
     if not writers:
         return _fork(
-            _REWRITTEN, "it holds an answer that no call of the rollout wrote in these words"
+            _REWRITTEN, "the request has an answer that no call of the rollout wrote in these words"
         )
     names = ", ".join(call.call_id for call in writers)
     return _fork(
-        _REWRITTEN, f"it holds the answer of {names}, but the history before it has changed"
+        _REWRITTEN,
+        f"the request has the answer of {names}, but the history before this answer has changed",
     )
 
 
 def _left_out(
     calls: Sequence[CapturedCall],
 ) -> tuple[tokens_pb2.Fork, CapturedCall | None]:
-    """The fork of a history without the answer of these calls, and the call; None: there are
+    """The fork of a history that omits the answer of these calls, and the call; None: there are
     several answers to the same conversation.
     """
     names = ", ".join(call.call_id for call in calls)

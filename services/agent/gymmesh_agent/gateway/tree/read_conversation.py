@@ -14,13 +14,14 @@ from gymmesh_agent.gateway.tree.normal_form import AnswerForm
 
 
 class Foreign(msgspec.Struct, frozen=True):
-    """Items in the place of an answer that are not the recorded answer there.
+    """Items in the place of an answer that are not the recorded answer at that place.
 
     Attributes:
         start, end: their places in the request.
-        form: them in normal form.
-        named: the call whose recorded answer they are by their ids, changed or out of place.
-        instead: the recorded answers that a recorded conversation has in this place.
+        form: the items in normal form.
+        named: the call that wrote these items, by their ids; its answer is changed or at another
+            place.
+        instead: the calls whose recorded answer belongs at this place.
     """
 
     start: int
@@ -53,11 +54,11 @@ class ReadConversation(msgspec.Struct, kw_only=True):
         lead: a digest of the leading system text.
         offer: a digest of the instructions and tools.
         context: a digest of the whole conversation without its preamble.
-        recorded: the recorded answers along the way.
-        boundary: the length, in items, of the longest recorded conversation that the request begins
-            with.
-        known: the length of the longest recorded context that the request begins with: at least the
-            boundary. All items after it are new.
+        recorded: the recorded answers in the conversation.
+        boundary: the length, in items, of the longest recorded conversation with which the request
+            begins.
+        known: the length of the longest recorded context with which the request begins: at least
+            the boundary. All items after it are new.
         departed: the items after the boundary in the place of answers.
         foreign: those of `departed` that are after `known`.
         left_out: the calls with this context, if no answer follows it.
@@ -79,15 +80,15 @@ class ReadConversation(msgspec.Struct, kw_only=True):
 
     @property
     def last(self) -> tuple[CapturedCall, ...]:
-        """The calls whose conversation is the longest recorded one that this begins with."""
+        """The calls with the longest recorded conversation with which the request begins."""
         return self.recorded[-1].calls if self.recorded else ()
 
     def after(self, start: int, parent: CapturedCall | None) -> tuple[pb.Item, ...]:
-        """The items from `start` on, recorded answers as recorded, ids as recorded.
+        """The items from `start` on; recorded answers and ids have their recorded form.
 
         Args:
-            parent: the call that the request hangs on. Of several calls that may have written the
-                last recorded answer it is the one that did.
+            parent: the call that the request is attached to. If several calls may have written the
+                last recorded answer, `parent` wrote it.
         """
         answers = self._answers(parent)
         ids = {**self.ids}
@@ -127,7 +128,7 @@ class ReadConversation(msgspec.Struct, kw_only=True):
 
 
 class _Answer(NamedTuple):
-    """A recorded answer: the place behind it, the call that wrote it, the ids as sent."""
+    """A recorded answer: the place after it, the call that wrote it, and the ids as sent."""
 
     end: int
     call: CapturedCall
@@ -135,7 +136,7 @@ class _Answer(NamedTuple):
 
 
 def recorded_ids(wire_ids: Sequence[str], call: CapturedCall) -> Iterable[tuple[str, str]]:
-    """The ids of an answer's tool calls as sent, each with the recorded one."""
+    """The ids of an answer's tool calls as sent, each with the recorded id."""
     return zip(wire_ids, call.recorded_ids(), strict=True)
 
 

@@ -40,12 +40,12 @@ _MOST_MARKS: Final = 8
 
 
 class KnownCalls(NamedTuple):
-    """The calls that a conversation may hold.
+    """The calls that a conversation may contain.
 
     Attributes:
-        by_context: by the digest of all that they were asked with.
-        by_id: answered ones, by the recorded call's id.
-        tag: of the rollout's minted ids.
+        by_context: the calls by the digest of their whole conversation.
+        by_id: the answered calls, by the recorded call's id.
+        tag: the tag of the rollout's minted ids.
     """
 
     by_context: Mapping[bytes, Sequence[CapturedCall]]
@@ -53,21 +53,21 @@ class KnownCalls(NamedTuple):
     tag: str
 
     def answered(self, prefix: PrefixHash) -> list[CapturedCall]:
-        """The answered calls that were asked with exactly this conversation."""
+        """The answered calls with exactly this conversation."""
         calls = self.by_context.get(prefix.digest(), ())
         return [call for call in calls if call.form is not None]
 
     def named(self, found: Minted | None) -> CapturedCall | None:
-        """The call that a minted id names; None for one of another rollout, or of no call."""
+        """The call that a minted id names; None for an id of another rollout, or of no call."""
         if found is None or found.tag != self.tag:
             return None
         return self.by_id.get(found.call_id)
 
 
 class ConversationReader:
-    """Reads requests. Of a request that begins like one of the last few, only what follows their
-    last recorded answer is read: the cost of a growing conversation is that of its new items and of
-    one comparison of the others.
+    """Reads requests. If a request begins like one of the last few, only the items after their last
+    recorded answer are read. So a growing conversation costs the reading of its new items and one
+    comparison of the others.
 
     Args:
         known: the calls so far; it grows while the reader is used.
@@ -91,7 +91,7 @@ class ConversationReader:
         return self._read_from(start, request)
 
     def _read_from(self, mark: _Mark, request: GatewayRequest) -> ReadConversation:
-        """Read what follows a mark."""
+        """Read the items after a mark."""
         items, place, prefix = request.items, len(mark.items), mark.prefix.copy()
         found = ReadConversation(
             items=items,
@@ -121,8 +121,8 @@ class ConversationReader:
     def _read_answers(
         self, found: ReadConversation, prefix: PrefixHash, place: int
     ) -> tuple[int, tuple[int, PrefixHash] | None]:
-        """Read the answers that begin at `place`. Returns the place after them, and of the last
-        recorded one the place and the hash before it.
+        """Read the answers that begin at `place`. Returns the place after them, and for the last
+        recorded answer its place and the hash before it.
         """
         run, latest = _Run.at(found.items, place, self._known), None
         while run.place < run.end:
@@ -153,8 +153,8 @@ class ConversationReader:
         there: Sequence[CapturedCall],
         prefix: PrefixHash,
     ) -> bool:
-        """Whether a recorded answer is one, where more follows it in the same breath: the whole may
-        also be another call's answer that was changed.
+        """Whether a recorded answer is certain although more items of the model follow it
+        directly: all of these items together may be another call's answer that was changed.
         """
         form, end, calls = matched
         if end == run.end or run.is_named(end):
@@ -172,7 +172,9 @@ class ConversationReader:
     def _read_foreign(
         self, found: ReadConversation, prefix: PrefixHash, run: _Run, there: list[CapturedCall]
     ) -> None:
-        """Read what is no recorded answer in its place; `there`: the calls with an answer there."""
+        """Read items that are not the recorded answer at their place; `there`: the calls with an
+        answer at that place.
+        """
         start = run.place
         named = run.take_foreign(prefix, self._known)
         form = answer_form(found.items[start : run.place])
@@ -207,14 +209,16 @@ class ConversationReader:
         return digest
 
     def _latest_mark(self, items: Sequence[pb.Item]) -> _Mark | None:
-        """The longest beginning that a request shares with the last ones."""
+        """The longest beginning that a request shares with the last requests."""
         alike = (one for one in self._marks if items[: len(one.items)] == one.items)
         return max(alike, key=lambda one: len(one.items), default=None)
 
     def _keep(
         self, latest: tuple[int, PrefixHash], found: ReadConversation, resumed: _Mark
     ) -> None:
-        """Keep the state before the last recorded answer, in place of that which was resumed."""
+        """Keep the state before the last recorded answer, in place of the state that was
+        resumed.
+        """
         place, prefix = latest
         recorded = [one for one in found.recorded if one.start < place]
         mark = _Mark(found.items[:place], resumed.begin, found.lead, prefix, recorded, found.ids)
@@ -223,7 +227,7 @@ class ConversationReader:
 
 
 class _Offered(NamedTuple):
-    """What the last request offered, and a digest of it."""
+    """The instructions and tools of the last request, and their digest."""
 
     instructions: str
     tools: Sequence[Json]
@@ -231,12 +235,12 @@ class _Offered(NamedTuple):
 
 
 class _Mark(NamedTuple):
-    """Where the next request of a conversation is read from.
+    """Where to start reading the next request of a conversation.
 
     Attributes:
-        items: everything before the last recorded answer. That answer is read again, since by then
-            another call may have written the same.
-        begin: how many of them are the preamble.
+        items: everything before the last recorded answer. That answer is read again, because
+            another call may have written the same answer by then.
+        begin: how many of the items are the preamble.
         lead, recorded, ids: as in ReadConversation.
         prefix: the hash of the items.
     """
@@ -250,7 +254,7 @@ class _Mark(NamedTuple):
 
 
 def _read_preamble(items: Sequence[pb.Item]) -> tuple[bytes, int]:
-    """A digest of the leading system text, and how many items it has."""
+    """A digest of the leading system text, and its number of items."""
     place, lead = 0, PrefixHash()
     while place < len(items) and is_preamble_item(items[place]):
         lead.add_item(items[place])
@@ -259,13 +263,13 @@ def _read_preamble(items: Sequence[pb.Item]) -> tuple[bytes, int]:
 
 
 class _Run(msgspec.Struct):
-    """Items in a row that a model writes, and how far they are read.
+    """Consecutive items that a model writes, and how far they are read.
 
     Attributes:
-        items: the request's.
-        begin, end: their places.
-        names: for each of them the call that its ids name.
-        place: the first that is not read.
+        items: the request's items.
+        begin, end: the places of these items.
+        names: for each of these items, the call that its ids name.
+        place: the first item that is not read.
     """
 
     items: Sequence[pb.Item]
@@ -286,11 +290,12 @@ class _Run(msgspec.Struct):
     def recorded_answer(
         self, there: Sequence[CapturedCall], last: Sequence[CapturedCall]
     ) -> tuple[AnswerForm, int, list[CapturedCall]] | None:
-        """The longest recorded answer that comes next: its form, its end, and who wrote it.
+        """The longest recorded answer that comes next: its form, its end, and the calls that may
+        have written it.
 
         Args:
             there: the calls with an answer here.
-            last: those that may have written the recorded answer before.
+            last: the calls that may have written the previous recorded answer.
         """
         for end in range(min(self.end, self.place + _LONGEST_ANSWER), self.place, -1):
             named = self.names[self.place - self.begin : end - self.begin]
@@ -308,12 +313,12 @@ class _Run(msgspec.Struct):
         return None
 
     def is_named(self, end: int) -> bool:
-        """Whether ids of the items before `end` say who wrote them."""
+        """Whether ids of the items before `end` say which call wrote them."""
         return any(self.names[self.place - self.begin : end - self.begin])
 
     def is_other_answer(self, end: int) -> bool:
-        """Whether what comes next, and more than the items before `end`, is the answer of one call
-        by its ids.
+        """Whether the next items, including some after `end`, are by their ids the answer of one
+        call.
         """
         for longer in range(end + 1, min(self.end, self.place + _LONGEST_ANSWER) + 1):
             named = self.names[self.place - self.begin : longer - self.begin]
@@ -325,8 +330,9 @@ class _Run(msgspec.Struct):
         return False
 
     def take_foreign(self, prefix: PrefixHash, known: KnownCalls) -> CapturedCall | None:
-        """Read items that are no recorded answer in its place: until one that another call wrote,
-        or until where a recorded call was asked. Returns the call that their ids name.
+        """Read items that are not the recorded answer at their place, until an answer that
+        another call wrote, or until the context of a recorded call. Returns the call that their
+        ids name.
         """
         named: CapturedCall | None = None
         start = prefix.digest()
@@ -345,8 +351,8 @@ class _Run(msgspec.Struct):
 def _told_apart(
     calls: list[CapturedCall], form: AnswerForm, last: Sequence[CapturedCall]
 ) -> list[CapturedCall]:
-    """Of several calls with an equal answer those with the reasoning that is sent with it, and of
-    these those that continue the answer before; all of them where that tells nothing.
+    """Of several calls with an equal answer, those with the reasoning that was sent with it. Of
+    these, those that continue the answer before. All of them, if these criteria don't decide.
     """
     thought = form.thought
     if len(calls) > 1 and thought:
@@ -357,17 +363,19 @@ def _told_apart(
 
 
 def _may_continue(call: CapturedCall, found: ReadConversation) -> bool:
-    """Whether a conversation may hold a call's answer: that of a side call stays beside others."""
+    """Whether a conversation may contain a call's answer: the answer of a side call is only in
+    side calls.
+    """
     return not call.side_call or (call.lead, call.offer) == (found.lead, found.offer)
 
 
 def _beside_none(calls: Iterable[CapturedCall]) -> list[CapturedCall]:
-    """Those that are not beside a conversation, whose answers belong into no history."""
+    """The calls that are not side calls. The answers of side calls belong to no history."""
     return [call for call in calls if not call.side_call]
 
 
 def _behind(last: Sequence[CapturedCall], calls: Iterable[CapturedCall]) -> list[CapturedCall]:
-    """Those that may have the last recorded answer before them: others have an equal one."""
+    """The calls that may come after the last recorded answer: others have an equal answer."""
     return [call for call in calls if not last or call.parent is None or call.parent in last]
 
 
@@ -377,7 +385,7 @@ def _note_ids(found: ReadConversation, form: AnswerForm, call: CapturedCall) -> 
 
 
 def _note_call_id(found: ReadConversation, item: pb.Item, known: KnownCalls) -> None:
-    """Note the recorded id of a tool call that is out of its place."""
+    """Note the recorded id of a tool call that is at another place."""
     if item.WhichOneof("kind") == "function_call":
         _note_id(found, item.function_call.call_id, minted_of(item), known)
 

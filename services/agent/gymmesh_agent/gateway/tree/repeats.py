@@ -1,4 +1,4 @@
-"""Which requests repeat an earlier one. Pure."""
+"""Decides which requests repeat an earlier one. Pure."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ _RepeatKey: TypeAlias = tuple[str, str, bytes, str]
 class RepeatedRequests:
     """The calls of each request.
 
-    A program repeats a request whose answer it did not get whole, mostly without a mark; it has
-    closed the connection by then. So an equal request gets the answer of an earlier one that nobody
-    waits for and that was not delivered. While the earlier one is waited for, it asks for another
-    answer: sub-agents that run side by side may begin with equal prompts. A request that is marked
-    as a retry gets the earlier answer in any case. Requests are equal when their digests, sessions
-    and agents are.
+    A program repeats a request if it did not get the whole answer. Most programs don't mark the
+    repeat, but they have closed the first connection by then. So an equal request gets the answer
+    of an earlier request that nobody waits for and that was not delivered. If the earlier request
+    still waits, the equal request asks for another answer: sub-agents that run side by side may
+    begin with equal prompts. A request that is marked as a retry always gets the earlier answer.
+    Requests are equal if their digests, sessions and agents are equal.
     """
 
     def __init__(self) -> None:
         self._calls: dict[_RepeatKey, list[CapturedCall]] = {}
 
     def earlier(self, request: GatewayRequest) -> CapturedCall | None:
-        """The call that a request repeats; None: it is a call of its own."""
+        """The call that a request repeats; None: it is a new call."""
         hints = request.hints
         if hints.retry_key and (marked := self._calls.get(_by_retry_key(request))):
             return marked[-1]
@@ -39,13 +39,13 @@ class RepeatedRequests:
         return None
 
     def add(self, request: GatewayRequest, call: CapturedCall) -> None:
-        """A request is a call of its own."""
+        """A request is a new call."""
         self._calls.setdefault(_by_digest(request), []).append(call)
         if request.hints.retry_key:
             self._calls.setdefault(_by_retry_key(request), []).append(call)
 
     def remove(self, call: CapturedCall) -> None:
-        """A call failed: nothing repeats it."""
+        """A call failed, so no request repeats it."""
         for calls in self._calls.values():
             if call in calls:
                 calls.remove(call)

@@ -1,4 +1,6 @@
-"""The table of side calls: what programs ask beside their conversation. Data in side_calls.yaml."""
+"""The table of side calls: calls that programs make beside their conversation. Its data is in
+side_calls.yaml.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +21,11 @@ _KIND: Final = re.compile(r"^[a-z][a-z0-9_]{0,39}$")
 
 
 class SideCallRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One line of the table, or of an agent's own; side_calls.yaml says what the conditions mean.
+    """One line of the table, or one of an agent's own lines; side_calls.yaml explains the
+    conditions.
 
     Raises:
-        ValueError: a line that cannot be meant; the sentence names the key.
+        ValueError: an invalid line; the message names the key.
     """
 
     kind: str
@@ -47,8 +50,8 @@ class SideCallRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             )
         if not (self.request_kind or self.system or self.first or self.last or self.no_tools):
             raise ValueError(
-                "kind: has no condition and would fit every call; give one of request_kind, "
-                "system, first, last and no_tools"
+                "kind: has no condition and would match every call; add request_kind, system, "
+                "first, last or no_tools"
             )
 
     def holds(self, request: GatewayRequest, texts: _RequestTexts, offers_tools: bool) -> bool:
@@ -65,7 +68,7 @@ class SideCallRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class ProgramHabits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is known of a program's calls; side_calls.yaml says what the fields mean."""
+    """What is known of a program's calls; side_calls.yaml explains the fields."""
 
     program: str
     user_agents: tuple[str, ...] = ()
@@ -76,8 +79,8 @@ class ProgramHabits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class _RequestTexts(msgspec.Struct, frozen=True):
-    """The texts of a request that the conditions look at. A text that an answer of the model gave
-    to a tool is left out: it is a sub-agent's prompt, whatever it says.
+    """The texts of a request that the conditions look at. A text that an answer of the model
+    passed to a tool is omitted: it is a sub-agent's prompt, whatever it says.
     """
 
     system: str
@@ -98,8 +101,8 @@ _NONE: Final = ProgramHabits(program="")
 
 
 def habits_of(program: str, user_agent: str, own: Sequence[SideCallRule] = ()) -> ProgramHabits:
-    """What is known of a program, by its name or by its User-Agent's, behind the lines that its
-    agent has of its own; of an unknown program nothing else.
+    """What is known of a program, by its name or its User-Agent, after the agent's own lines;
+    for an unknown program, only the agent's own lines.
     """
     known = _BY_PROGRAM.get(program) or _BY_USER_AGENT.get(user_agent.lower()) or _NONE
     return msgspec.structs.replace(known, calls=(*own, *known.calls)) if own else known
@@ -108,11 +111,11 @@ def habits_of(program: str, user_agent: str, own: Sequence[SideCallRule] = ()) -
 def side_call_of(
     habits: ProgramHabits, request: GatewayRequest, was_written: Callable[[list[str]], bool]
 ) -> SideCallRule | None:
-    """The line that explains a request; None: it belongs to a conversation.
+    """The line that matches a request; None: the request belongs to a conversation.
 
     Args:
-        was_written: whether one of the texts is, word for word, an argument of a tool call that
-            the model wrote.
+        was_written: whether one of the texts is, word for word, an argument of a tool call that the
+            model wrote.
     """
     if not habits.calls:
         return None

@@ -1,4 +1,4 @@
-"""The answers of a rollout, known again by their words where no id names them. Pure."""
+"""The answers of a rollout, recognised by their words if no id names them. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MOST_ANSWERS: Final = 256
 
 
 class WrittenAnswers:
-    """What the model wrote, and by which calls."""
+    """Everything that the model wrote, and the calls that wrote it."""
 
     def __init__(self) -> None:
         self._by_key: dict[bytes, list[CapturedCall]] = {}
@@ -40,16 +40,16 @@ class WrittenAnswers:
         return self._by_key.get(form.key, ())
 
     def ends_of(self, forms: Sequence[AnswerForm]) -> list[CapturedCall]:
-        """The calls that wrote the last of these answers after the others, in their order, along
-        one branch; none where one of the answers is short.
+        """The calls that wrote the last of these answers after the others, in their order, on
+        one branch; none if one of the answers is too short.
         """
         if not forms or any(_length(form) < _LONG_ENOUGH for form in forms):
             return []
         return [call for call in self.writers(forms[-1]) if _follows(call, forms[:-1])]
 
     def quoted(self, items: Sequence[pb.Item]) -> list[CapturedCall]:
-        """The calls whose whole answer, a text, is in one of the user's messages among `items`. An
-        answer that is part of a longer such answer does not count.
+        """The calls whose whole answer, a text, is in one of the user's messages among `items`.
+        An answer that is part of a longer matching answer is not returned.
         """
         texts = [bare_text(text) for text in user_texts(items)]
         if sum(map(len, texts)) > _MOST_SEARCHED:
@@ -70,8 +70,8 @@ class WrittenAnswers:
 
 
 def repeats_input(call: CapturedCall) -> bool:
-    """Whether an answer's text is also in the model's earlier input, so that the program may have
-    it from a different source.
+    """Whether an answer's text is also in the model's earlier input, so that the program may
+    have copied it from there.
     """
     words = call.form.bare if call.form is not None else ""
     one: CapturedCall | None = call
@@ -83,7 +83,7 @@ def repeats_input(call: CapturedCall) -> bool:
 
 
 def before_answers(items: Sequence[pb.Item], start: int) -> Sequence[pb.Item]:
-    """The items from `start` on, up to the first that a model writes."""
+    """The items from `start` on, up to the first item that a model writes."""
     end = start
     while end < len(items) and not is_model_item(items[end]):
         end += 1
@@ -95,7 +95,7 @@ def _length(form: AnswerForm) -> int:
 
 
 def _follows(call: CapturedCall, forms: Sequence[AnswerForm]) -> bool:
-    """Whether the calls that led to this one wrote these answers, in their order."""
+    """Whether the earlier calls on this call's branch wrote these answers, in their order."""
     left = list(forms)
     before = call.before
     while left and before is not None:

@@ -62,14 +62,14 @@ _TABLE: Final = (
         (0,),
         r"head is not valid http|closed by the endpoint",
     ),
-    Remedy("correct api_key, and the headers if it needs any", (401, 403)),
+    Remedy("correct api_key, and headers if the endpoint needs any", (401, 403)),
     Remedy(
         f"rename the tool in the task: this endpoint accepts names of {TOOL_NAME_RULE}",
         (400, 422),
         r"tools?\b.{0,40}\bname\b.*(?:pattern|too long|at most 64|a-zA-Z0-9)",
     ),
     Remedy(
-        "correct model: GET {base}/models lists the valid names",
+        "correct model: GET {base}/models lists valid names",
         (400, 404),
         r"model\b.*(?:not (?:be )?found|not exist|unknown|invalid|not available|not supported)"
         r"|(?:unknown|no such|invalid) model|not find.*model|model_not_found",
@@ -81,7 +81,7 @@ _TABLE: Final = (
         "set options: {{max_tokens_key: max_completion_tokens}}", (400,), r"max_completion_tokens"
     ),
     Remedy("lower max_output_tokens in params", (400, 422), r"max_tokens|max_output_tokens"),
-    Remedy("set url to the address that it redirects to", (301, 302, 303, 307, 308)),
+    Remedy("set url to the address to which the endpoint redirects", (301, 302, 303, 307, 308)),
 )
 
 # By reason, where nothing in the table above fits.
@@ -96,7 +96,9 @@ _BY_REASON: Final[dict[int, str]] = {
     "endpoint supports",
     _E.ERROR_REASON_MODEL_CONTEXT_EXCEEDED: "use a model with a longer context",
     _E.ERROR_REASON_MODEL_QUOTA_SPENT: "top up the account, or use another api_key",
-    _E.ERROR_REASON_MODEL_CREDENTIAL_REFUSED: "correct api_key, and the headers if it needs any",
+    _E.ERROR_REASON_MODEL_CREDENTIAL_REFUSED: (
+        "correct api_key, and headers if the endpoint needs any"
+    ),
     _E.ERROR_REASON_PARAMETER_UNSUPPORTED: "remove the parameter from params",
     _E.ERROR_REASON_FIELD_INVALID: "correct params",
 }

@@ -75,13 +75,17 @@ class ReplayBackend(Backend):
     async def create(self, call: BackendCall) -> responses_pb2.Response:
         found = self._recording.find(call.params.get("input"), call.rollout_id)
         if found is None:
-            raise refused(self._name, "the recording has no row for this conversation")
+            raise refused(
+                self._name,
+                "no row of the recording matches a user message of this conversation; add a row "
+                'for it, or a row with "match": "*"',
+            )
         row, number = found
         if number >= len(row.answers):
             raise refused(
                 self._name,
-                f"row {row.index + 1} of the recording has no answer {number + 1}, "
-                f"only {len(row.answers)}",
+                f"row {row.index + 1} of the recording has only {len(row.answers)} answers, and "
+                f"the rollout needs answer {number + 1}; add an answer to the row",
             )
         answer = row.answers[number]
         delay = answer.delay_s + self._options.delay_s
@@ -118,7 +122,10 @@ class ReplayBackend(Backend):
         retry_after = error.get("retry_after_s")
         return MeshError(
             _reason(str(error.get("reason"))),
-            str(error.get("message") or f"model '{self._name}' fails here, as recorded"),
+            str(
+                error.get("message")
+                or f"model '{self._name}' fails at this call, because its recording says so"
+            ),
             metadata={"model": self._name} | told,
             retry_after_s=None if retry_after is None else float(retry_after),
         )

@@ -35,9 +35,9 @@ order nor concurrency matters:
   rows the one that matches most messages; of rows for the same conversation the one whose repeat
   is the rollout's. The repeat is the number at the end of the rollout_id, behind a
   character that is no letter or digit (`run-1/task-7/2` is repeat 2), modulo the number of rows;
-- the answer's number: how many of the row's answers stand in the input after that message,
-  told by the number of items that the model wrote, or, where an agent left some out, by
-  counting their uninterrupted runs.
+- the answer's number: how many of the row's answers the input has after that message. This is
+  found by the number of items that the model wrote. If an agent left some items out, the
+  uninterrupted runs of such items are counted.
 """
 
 from __future__ import annotations

@@ -24,12 +24,13 @@ class TokenOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     tokenizer: the model's tokenizer, with its chat template: a folder, a Hugging Face id, or
         `module:function` that returns one.
-    tool_parser: how tool calls stand in the model's text: `hermes`, `llama` or `mistral`; null: as
-        the renderer of its family reads them (extra `renderers`), `hermes` where there is none.
-    think_tags: whether `<think>…</think>` at an answer's beginning is reasoning.
-    template: further arguments of the chat template, as `{enable_thinking: false}`.
+    tool_parser: the format of tool calls in the model's text: `hermes`, `llama` or `mistral`; null:
+        the renderer of the model's family reads them (extra `renderers`); without a renderer,
+        `hermes`.
+    think_tags: whether `<think>…</think>` at the beginning of an answer is reasoning.
+    template: additional arguments of the chat template, such as `{enable_thinking: false}`.
     stop_token_ids: the ids that end an answer; null: the tokenizer's end of sequence.
-    context_tokens: the longest prompt and answer together; 0: as the server says.
+    context_tokens: the most tokens of prompt and answer together; 0: the server's value.
     priority: the priority of requests, if the server schedules by priority.
     """
 

@@ -28,17 +28,17 @@ class VllmEngine(ServerEngine):
 
     Args:
         url: the server's base URL, version included (`http://gpu-0:8000/v1`), or several.
-        model: its name at the server; empty: the one that it serves.
+        model: the model's name at the server; empty: the model that the server serves.
         api_key: sent as a bearer token.
-        headers: further HTTP headers; treated as secret.
-        max_retries: how often a failed call is sent again.
-        logprobs_mode: the server's `--logprobs-mode`, so that log probabilities say which
-            distribution they are of; None: found out by a request for one token.
-        priority: of requests, where the server schedules by priority.
-        weights_poll_s: seconds between two questions for the version of the weights.
+        headers: additional HTTP headers; treated as secret.
+        max_retries: how often a failed call is retried.
+        logprobs_mode: the server's `--logprobs-mode`. It decides which distribution the log
+            probabilities refer to. None: a request for one token finds it out.
+        priority: the priority of requests, if the server schedules by priority.
+        weights_poll_s: seconds between two requests for the version of the weights.
         routed_experts: whether the server runs with `--enable-return-routed-experts`.
-        api: where the server is asked: `completions`, or `generate` (vLLM 0.32 and later, with
-            `--enable-scale-out`), whose answers say which weights sampled each token.
+        api: the server's API to call: `completions`, or `generate` (vLLM 0.32 and later, with
+            `--enable-scale-out`). Answers of `generate` say which weights sampled each token.
 
     Raises ValueError for a URL that can't be one.
     """
@@ -58,7 +58,7 @@ class VllmEngine(ServerEngine):
         api: Literal["completions", "generate"] = "completions",
     ) -> None:
         if routed_experts and api == "generate":
-            raise ValueError("routed_experts: only api='completions' gives them")
+            raise ValueError("routed_experts: needs api='completions'")
         protocol = VllmGenerate if api == "generate" else VllmCompletions
         super().__init__(
             "policy",
@@ -80,8 +80,8 @@ class SglangEngine(ServerEngine):
         url: the server's URL (`http://gpu-0:30000`), or several.
         api_key, headers, max_retries, priority: as for `VllmEngine`.
         original_logprobs: whether the server runs with `SGLANG_RETURN_ORIGINAL_LOGPROB`.
-        routed_experts: the model's layers and experts per token, where the server runs with
-            `--enable-return-routed-experts`; None: it gives none.
+        routed_experts: the model's layers and experts per token, if the server runs with
+            `--enable-return-routed-experts`; None: the server returns no routed experts.
 
     Raises ValueError for a URL that can't be one.
     """

@@ -199,7 +199,7 @@ class VllmBackend(ChatBackend):
             return await self._send(call, made, plan, progress, deadline)
         # Said so, or another server behind the same address: from here on as messages.
         self._takes_tokens = False
-        plan = plan.forked("the server used other tokens than it was sent")
+        plan = plan.forked("the server used different tokens than those that were sent")
         return await self._send(call, [], plan, progress, deadline)
 
     async def _send(
@@ -294,7 +294,10 @@ class VllmBackend(ChatBackend):
                 self._name, call.timeout, "the server did not report its capabilities"
             ) from None
         if not able:
-            return plan.forked("the server accepts no tokens as a prompt, or renders none")
+            return plan.forked(
+                "the server doesn't accept tokens as a prompt, or can't render a "
+                "conversation to tokens"
+            )
         views = ConversationViews(call, body, plan.prefix, self._options, lowers=self._lowers)
         render = partial(
             render_at, self._http, self._name, self._render_path, call.rollout_id, deadline

@@ -118,9 +118,9 @@ async def _appended(
     if not views.same_preamble:
         first = views.request(View.FIRST)
         if first is None:
-            raise NoTail("the beginning of the conversation is not known")
+            raise NoTail("the model service doesn't know how the conversation began")
         if not prefix.tokens.startswith(await render({**first, "add_generation_prompt": True})):
-            raise NoTail("the conversation begins differently now")
+            raise NoTail("the conversation's beginning changed since the previous call")
     new = views.new_messages
     if new is None:
         raise NoTail("the new items do not follow the answer as separate messages")

@@ -1,4 +1,4 @@
-"""A calendar that meets what is expected of it. Pure."""
+"""Builds a calendar that meets all expectations of a row. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _EVENTS = 10  # more are not tried
 
 
 def arranged(expected: Mapping[str, WantedEvent]) -> list[dict[str, Any]]:
-    """Events under all constraints and without overlaps; empty where none were found."""
+    """Events that meet all constraints and do not overlap; empty if no such events were found."""
     if len(expected) > _EVENTS:
         return []
     # The least freedom first, so that the search ends soon.

@@ -16,8 +16,8 @@ _CLOCK = re.compile(
 def read_clock(text: str) -> int:
     """Minutes after midnight of "10:30", "10:30:00", "10:30 AM", "2 p.m." or "noon".
 
-    Only times of a day, also in full-width digits. Raises ValueError, and TypeError for what is
-    not text.
+    Only times of a day, also in full-width digits. Raises ValueError, and TypeError for a value
+    that is not text.
     """
     if not isinstance(text, str):
         raise TypeError(f"a time is text, not {type(text).__name__}")
@@ -42,8 +42,8 @@ def read_clock(text: str) -> int:
 def read_time(text: str) -> int:
     """Minutes after midnight of "10:30", "10:30am", "2pm" or "2:15 pm", as NeMo Gym reads it.
 
-    In small letters; hours and minutes are not held to a day's. Raises ValueError, and TypeError
-    for what is not text.
+    Only lower case; hours may exceed 24 and minutes 60. Raises ValueError, and TypeError for a
+    value that is not text.
     """
     if not isinstance(text, str):
         raise TypeError(f"a time is text, not {type(text).__name__}")

@@ -26,16 +26,18 @@ _WORDS = {
     "think_found": "the answer has <think> in it",
     "different_number_of_events": "the calendar has more or fewer events than expected",
     "conflicting_events": "two events overlap",
-    "constraint_violated": "an event has another duration, or is at a time that it may not be",
-    "error_in_grading": "an event cannot be read, or is not one of those expected",
+    "constraint_violated": (
+        "an event has the wrong duration, or its time breaks the row's constraint or limits"
+    ),
+    "error_in_grading": "an event cannot be read, or the row does not expect it",
 }
 
 
 class CalendarEnvironment(Environment[None]):
-    """A calendar kept over a conversation; no tools, the answer is the calendar as a JSON list.
+    """Conversations about a calendar. No tools: the answer is the calendar as a JSON list.
 
-    The reward is 1.0 when the calendar has the expected events without overlaps and under their
-    constraints, else 0.0.
+    The reward is 1.0 if the calendar has the expected events, without overlaps, and each event
+    meets its constraint. Otherwise the reward is 0.0.
     """
 
     version = "2"

@@ -20,7 +20,7 @@ _DECODER = json.JSONDecoder()
 
 
 def last_list(text: str) -> list[Any] | None:
-    """The last list of objects in a text, or a last empty list; None where there is neither."""
+    """The last list of objects in a text, or a last empty list; None if the text has neither."""
     text = text[-LONGEST:]
     found: list[Any] | None = None
     place = text.find("[")
@@ -39,7 +39,7 @@ def last_list(text: str) -> list[Any] | None:
 
 
 def first_list(text: str) -> list[Any] | None:
-    """The first list of objects in a text, or None where there is none or it is no JSON."""
+    """The first list of objects in a text; None if the text has none or the list is not JSON."""
     found = first_list_text(text[:LONGEST])
     if found is None:
         return None

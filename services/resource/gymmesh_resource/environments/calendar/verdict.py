@@ -3,11 +3,11 @@
 Invariant: whatever the model wrote is judged. An expected calendar that cannot be judged against
 is a `TaskInvalid`, never a reward of 0.
 
-The answer's last list of objects is the calendar. It must have as many events (by `event_id`) as
-expected, each once, no two of which overlap, and each expected event must be there with its
-duration, within its `min_time` and `max_time`, and under its constraint. Where no event is
-expected, an answer is right that has no calendar, or an empty one. `CalendarReading` has what NeMo
-Gym's own rule does otherwise.
+The answer's last list of objects is the calendar. The calendar must have as many events as
+expected, each `event_id` once, and no two events may overlap. Each expected event must have its
+duration, be within its `min_time` and `max_time`, and meet its constraint. If no event is expected,
+an answer without a calendar or with an empty one is right. `CalendarReading` has the differences of
+NeMo Gym's own rule.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from gymmesh_resource.errors import TaskInvalid
 class WantedEvent:
     """The constraints on one event; all times in minutes after midnight.
 
-    duration: minutes, compared exactly. earliest, latest: for the start and the end. exactly: the
-    start, if it is fixed. understood: False for a constraint in words that the rule does not know
-    and therefore ignores.
+    duration: minutes, compared exactly. earliest: of the start. latest: of the end. exactly: the
+    start, if it is fixed. understood: False for a constraint that the rule does not know and
+    therefore ignores.
     """
 
     duration: Any
@@ -51,7 +51,7 @@ class CalendarReading:
     """How calendars are read.
 
     time: reads a time of day. is_nemo: NeMo Gym's own rule: the first list counts, an event may
-    come twice, `<think>` is wrong, and any answer is right where no event is expected.
+    occur twice, `<think>` is wrong, and any answer is right if no event is expected.
     """
 
     time: Callable[[str], int]
@@ -72,8 +72,8 @@ class _Malformed(Exception):
 def read_expected(
     state: Mapping[str, Any], reading: CalendarReading = RIGHT
 ) -> dict[str, WantedEvent]:
-    """The expectations by event id, from a row's `exp_cal_state`. Raises `TaskInvalid`, also for a
-    constraint that is not understood unless NeMo Gym's rule leaves it out.
+    """The expectations by event id, from a row's `exp_cal_state`. Raises `TaskInvalid`, also for an
+    unknown constraint, except under NeMo Gym's rule, which ignores it.
     """
     return {event_id: _expected(entry, event_id, reading) for event_id, entry in state.items()}
 
@@ -171,7 +171,9 @@ def _expected(entry: Any, event_id: str, reading: CalendarReading) -> WantedEven
     if isinstance(duration, bool) or not isinstance(duration, int | float):
         raise TaskInvalid(f"{where}.duration", "must be a number of minutes")
     if "constraint" not in entry:
-        raise TaskInvalid(f"{where}.constraint", "is missing; null stands for none")
+        raise TaskInvalid(
+            f"{where}.constraint", "is missing; write null for an event without a constraint"
+        )
     earliest = _time(entry, "min_time", where)
     latest = _time(entry, "max_time", where)
     constraint = entry["constraint"]
@@ -192,10 +194,12 @@ def _expected(entry: Any, event_id: str, reading: CalendarReading) -> WantedEven
                 first, second = map(reading.time, rest.split(" and "))
                 return WantedEvent(duration, max(earliest, first), min(latest, second))
     except ValueError:
-        raise TaskInvalid(f"{where}.constraint", "has a time that cannot be read") from None
+        raise TaskInvalid(
+            f"{where}.constraint", "has a time that cannot be read; write times such as 2pm"
+        ) from None
     if not reading.is_nemo:
         raise TaskInvalid(
-            f"{where}.constraint", "must be before, after, at or between, and times such as 2pm"
+            f"{where}.constraint", "must be before, after, at or between, with times such as 2pm"
         )
     return WantedEvent(duration, earliest, latest, understood=False)
 

@@ -1,8 +1,8 @@
 """The program in a model's answer: the last fenced block of Python. Pure.
 
-A fence is three or more backticks or tildes, wherever it is indented; a block that is not closed
-reaches to the end. A block that does not say what it is may be sample output: it counts as Python
-where it looks like a program. A closed block comes before one that was cut off.
+A fence is three or more backticks or tildes, at any indentation. A block that is not closed reaches
+to the end of the text. A block without a language may be sample output, so it is Python only if it
+looks like a program. A closed block takes precedence over a block that was cut off.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class _Block:
 
 
 def program_of(text: str) -> str:
-    """The program; empty where there is no block."""
+    """The program; empty if there is no block."""
     blocks = _blocks(text.replace("\r\n", "\n").split("\n"))
     best = max((block.rank for block in blocks), default=None)
     return next((block.text for block in reversed(blocks) if block.rank == best), "")

@@ -1,8 +1,8 @@
 """Whether a program's output or a function's value is the expected one. Pure.
 
-The rules are those of NeMo Gym's code_gen: lines stripped and compared one by one, or number by
-number; a function's value as it is, as JSON, or as a number. It is sent into a sandbox, so it
-imports nothing of ours.
+The rules are those of NeMo Gym's code_gen. Lines are stripped and compared one by one, or number by
+number. A function's value is compared as it is, as JSON, or as a number. This module is sent into a
+sandbox, so it imports no other module of gymmesh.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _RELATIVE, _ABSOLUTE = 1e-5, 1e-8
 
 
 def same_output(actual: str, expected: str) -> bool:
-    """Whether two outputs agree: as many lines, each equal when stripped, or the same numbers."""
+    """Whether two outputs agree: the same number of lines, each equal or with equal numbers."""
     ours, theirs = _lines(actual), _lines(expected)
     return len(ours) == len(theirs) and all(map(_same_line, ours, theirs))
 
@@ -27,8 +27,8 @@ def same_output(actual: str, expected: str) -> bool:
 def same_value(actual: Any, expected: Any) -> bool:
     """Whether a function's value is the expected one, which was read from JSON.
 
-    A tuple counts as a list, and text of a number as the number. Where one of two numbers is a
-    fraction they agree within 1e-5 relative and 1e-8 absolute; whole numbers are equal or not.
+    A tuple is compared as a list, and the text of a number as the number. If one of two numbers is
+    a fraction, they agree within 1e-5 relative and 1e-8 absolute. Whole numbers must be equal.
     """
     if isinstance(actual, tuple):
         actual = list(actual)

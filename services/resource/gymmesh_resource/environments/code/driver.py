@@ -1,7 +1,7 @@
-"""Runs a candidate's program test by test, in the sandbox; it imports only what is sent along.
+"""Runs a candidate's program test by test, in the sandbox. Imports only what is sent along with it.
 
-It is on the candidate's side of the wall: the candidate may well take it over. It therefore knows
-no expected output, and what it sends is only what the candidate wrote or returned.
+The driver is on the candidate's side: the candidate may take it over. So the driver does not know
+the expected output, and sends only what the candidate wrote or returned.
 
 The order: `kind` is "stdio" or "call"; `prompt` is a text that the program continues, unless the
 program defines `entry` itself; `source` is the program; `entry` names the function to call;
@@ -75,7 +75,7 @@ def exit_code(leaving: SystemExit) -> int:
 
 
 def run_child(code: CodeType, space: dict[str, Any], descriptors: list[int], any_exit: bool) -> int:
-    """In the child: become the program. Gives the exit code."""
+    """In the child process: run the program. Returns the exit code."""
     for target, descriptor in enumerate(descriptors):
         os.dup2(descriptor, target)
     os.closerange(3, 256)
@@ -113,7 +113,7 @@ def _file(name: str) -> int:
 def run_stdio(
     code: CodeType, space: dict[str, Any], test: dict[str, Any], any_exit: bool = False
 ) -> dict[str, Any]:
-    """Run the program in a process of its own; gives its output and exit code."""
+    """Run the program in a new process. Returns its output and exit code."""
     files = [_file(name) for name in ("stdin", "stdout", "stderr")]
     try:
         view = memoryview(test["stdin"].encode("utf-8", "surrogatepass"))
@@ -142,7 +142,7 @@ def run_stdio(
 
 
 def run_call(function: Any, test: dict[str, Any]) -> dict[str, Any]:
-    """Call the function; gives its value or its error."""
+    """Call the function. Returns its value or its error."""
     named = {}
     if "lines" in test:
         given = [json.loads(line) for line in test["lines"].split("\n")]
@@ -156,7 +156,7 @@ def run_call(function: Any, test: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Run what the order brings, then each test."""
+    """Run the program of the order, then each test."""
     channel = frames.open_channel()
     order = channel.order()
     sys.setrecursionlimit(50_000)

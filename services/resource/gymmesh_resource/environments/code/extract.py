@@ -1,6 +1,6 @@
 """The program in a text as LiveCodeBench reads it, and what a program defines. Pure.
 
-It is sent into the sandbox beside the driver, so it imports nothing of ours.
+This module is sent into the sandbox with the driver, so it imports no other module of gymmesh.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ _ONLY_AST = 0x400  # as ast.PyCF_ONLY_AST: importing ast takes longer than parsi
 
 
 def last_block(text: str) -> str:
-    """The text between the last two lines that have a code fence in them; empty without two.
+    """The text between the last two lines with a code fence; empty without two such lines.
 
-    This is how LiveCodeBench reads answers: whatever stands beside the fences is dropped.
+    LiveCodeBench reads answers in this way, and drops other text of the two lines.
     """
     lines = text.split("\n")
     fences = [index for index, line in enumerate(lines) if _FENCE in line]

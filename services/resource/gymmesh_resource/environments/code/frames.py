@@ -1,10 +1,11 @@
 """How the programs in the sandboxes talk with the service: frames, and values as JSON.
 
-It is sent into the sandboxes beside the programs that use it, so it imports nothing of ours.
+This module is sent into the sandboxes with the programs that use it, so it imports no other module
+of gymmesh.
 
 A frame is four bytes, the length of the rest, most significant first; one byte, its kind; and
-a body. The service reads lengths and kinds and passes bodies on; it reads none that a candidate
-wrote, but as text that it cuts short.
+a body. The service reads lengths and kinds, and passes bodies on. It reads a body that a candidate
+wrote only as text, cut to a limit.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def encode(value: Any, other: Callable[[Any], Any] = type_only) -> Any:
 
 
 def decode(value: Any) -> Any:
-    """The value that `encode` was given. Raises what reading nonsense raises."""
+    """The value that was given to `encode`. Raises any exception for an invalid encoding."""
     if not isinstance(value, dict):
         return value
     ((tag, parts),) = value.items()
@@ -124,7 +125,7 @@ class Channel:
             view = view[os.write(self._out, view) :]
 
     def order(self) -> Any:
-        """What the first frame, which is trusted, says to do."""
+        """The order of the first frame, which is trusted."""
         first = self.read()
         if first is None:
             raise SystemExit
@@ -146,7 +147,7 @@ def frame(kind: bytes, body: bytes = b"") -> bytes:
 
 
 def open_channel() -> Channel:
-    """Take standard input and output away from the program, for frames; say that we are there."""
+    """Reserve standard input and output for frames, and send the first frame."""
     channel = Channel(os.dup(0), os.dup(1))
     null = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
@@ -157,7 +158,7 @@ def open_channel() -> Channel:
 
 
 def as_bytes(text: str) -> bytes:
-    """Text of any kind, lone surrogates too, cut short."""
+    """A text as UTF-8, lone surrogates included, cut to the limit."""
     return text[:ERROR_LIMIT].encode("utf-8", "backslashreplace")
 
 

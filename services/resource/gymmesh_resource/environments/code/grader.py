@@ -1,10 +1,10 @@
 """Compares a candidate's answers with what was expected, in a sandbox without the candidate.
 
-It imports only what is sent along. A candidate can make a value that takes all memory or time to
-read or to compare: then this process is what it takes along, and the service sees it end.
+The grader imports only what is sent along with it. A candidate can make a value that needs all
+memory or time to read or to compare. Then only this process dies, and the service sees its end.
 
-The order: `{"kind": "stdio"}` or `{"kind": "call"}`. Then, time and again, what is expected and
-the candidate's answer; the reply is that it passed, or the problem and its detail.
+The order: `{"kind": "stdio"}` or `{"kind": "call"}`. Then, for each test, the expected output and
+the candidate's answer. The reply says that the test passed, or has the problem and its detail.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _DEPTH = 5000
 
 
 def short(value: object) -> str:
-    """A value as text of a bounded length; a number too long to be written is said to be so."""
+    """A value as text of limited length; a fixed text for a number too long to be written."""
     try:
         text = value if isinstance(value, str) else repr(value)
     except (ValueError, RecursionError, MemoryError):
@@ -49,7 +49,7 @@ def short(value: object) -> str:
 
 
 def problem_of_call(answer: dict[str, Any], expected: Any) -> str:
-    """What is wrong with a function's value; empty when nothing is."""
+    """What is wrong with a function's value; empty if it is right."""
     if "value" not in answer:
         return f"runtime error\n{short(answer.get('error'))}"
     value = decode(answer["value"])
@@ -57,7 +57,7 @@ def problem_of_call(answer: dict[str, Any], expected: Any) -> str:
 
 
 def problem_of_output(answer: dict[str, Any], expected: str) -> str:
-    """What is wrong with a program's output; empty when nothing is."""
+    """What is wrong with a program's output; empty if it is right."""
     output, code = answer.get("stdout"), answer.get("exit")
     if type(code) is not int or code != 0 or not isinstance(output, str):
         return f"runtime error\n{short(answer.get('error') or f'exit code {code}')}"
@@ -65,7 +65,7 @@ def problem_of_output(answer: dict[str, Any], expected: str) -> str:
 
 
 def problem_of(kind: str, body: bytes, expected: Any) -> str:
-    """What is wrong with an answer, whatever the candidate wrote; empty when nothing is."""
+    """What is wrong with an answer, whatever the candidate wrote; empty if it is right."""
     try:
         answer = json.loads(body)
         if not isinstance(answer, dict):

@@ -1,11 +1,11 @@
 """Runs a task's own test code, in a sandbox without the candidate. It imports only frames.
 
-The candidate is a function that asks the outside, which asks the candidate's sandbox: only plain
-data comes back, so that no trick of the candidate's reaches the test's comparisons.
+The candidate is a function that asks the service, which asks the candidate's sandbox. Only plain
+data returns, so the candidate can't manipulate the test's comparisons.
 
 The order has `helpers` (source text), `test` (source text that defines `check`) and `entry`.
-Calls are sent as the driver's tests and answered as the driver answers. The last frame is that
-it passed, that it did not, or that the test cannot be used.
+Calls are sent as tests for the driver, and answered as the driver answers. The last frame says that
+the test passed, that it failed, or that it cannot be used.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _DEPTH = 5000
 
 
 class CandidateError(Exception):
-    """An error of the candidate's that test code should not take for one of its own."""
+    """An error of the candidate that test code must not treat as its own error."""
 
 
 class NotPlain(BaseException):
-    """The test passes the candidate something that cannot be sent."""
+    """The test passes a value to the candidate that cannot be sent."""
 
 
 # Raised inside a lazy `map` or `zip`, these end it as if there were no more values.
@@ -40,7 +40,7 @@ _END_A_LOOP = (StopIteration, StopAsyncIteration)
 
 
 def error_of(answer: Any) -> Exception:
-    """The candidate's error: a built-in one where it says so and the name is known."""
+    """The candidate's error: the built-in exception of that name, if there is one."""
     text = str(answer.get("error"))
     kind = getattr(builtins, str(answer.get("type")), None)
     plain = isinstance(kind, type) and issubclass(kind, Exception)
@@ -83,11 +83,13 @@ class Candidate:
 def _other(value: Any) -> Any:
     if isinstance(value, frames.Opaque):  # the candidate's own, from an earlier call
         return frames.type_only(value)
-    raise NotPlain(f"it passes a value of type {type(value).__name__}, which is not plain data")
+    raise NotPlain(
+        f"the test passes a value of type {type(value).__name__}, which is not plain data"
+    )
 
 
 def main() -> None:
-    """Run the test that the order brings."""
+    """Run the test of the order."""
     channel = frames.open_channel()
     order = channel.order()
     sys.setrecursionlimit(_DEPTH)

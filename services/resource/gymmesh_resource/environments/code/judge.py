@@ -1,14 +1,12 @@
-"""Runs a suite against a program in the sandbox; what it answers is compared in a second one.
+"""Runs a suite against a program in a sandbox. A second sandbox compares the program's answers.
 
-The program's sandbox is given inputs only. What comes back is what the program wrote or returned,
-and this process passes it on unread: to the grader, which knows what is expected, or to the
-task's own test code. A program that takes over its whole sandbox can thus give other answers, not
-other verdicts; and an answer that takes all time or memory to read is the end of the grader, not
-of the service.
+The program's sandbox receives only inputs. This process passes on, unread, what the program wrote
+or returned: to the grader, which knows the expected output, or to the task's own test code. So a
+program that takes over its whole sandbox can change its answers, but not its verdict. An answer
+that needs all time or memory to read ends the grader, not the service.
 
-Whatever happens after a program was there is the program's verdict: 0, with the reason. Before,
-it is a failure of the sandbox or of the task. As in NeMo Gym, the first test that fails ends the
-suite.
+After the program has started, every event leads to a verdict of 0, with the reason. Before, it is a
+failure of the sandbox or of the task. As in NeMo Gym, the first test that fails ends the suite.
 """
 
 from __future__ import annotations
@@ -49,7 +47,7 @@ _SHOWN = 300
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """How many tests there were and passed, and what came of the first that did not."""
+    """The number of tests, how many passed, and the problem of the first test that failed."""
 
     tests: int
     passed: int
@@ -80,12 +78,12 @@ async def judge(
 ) -> Judgement:
     """Test a program.
 
-    `test_s`, `suite_s`: seconds for each test (a task's test code is one), and for all of them,
-    those not counted that it waited for a processor (see `ProgramTime`). `clock_s`, `last_s`:
-    seconds of the clock for all of them. `any_exit`: `sys.exit(1)` is an end like any other.
+    `test_s`: seconds for each test; a task's test code is one test. `suite_s`: seconds for all
+    tests. Waiting for a processor does not count in either (see `ProgramTime`). `clock_s`,
+    `last_s`: seconds of the clock for all tests. `any_exit`: `sys.exit(1)` is a normal end.
 
-    Raises `SandboxError`, `TaskInvalid` for test code that does not run, and `Starved` where the
-    machine was too busy for a judgement within `clock_s`.
+    Raises `SandboxError`, `TaskInvalid` for test code that does not run, and `Starved` if the
+    machine was too busy for a verdict within `clock_s`.
     """
     tests = 1 if isinstance(suite, CheckSuite) else len(suite.cases)
     passed = 0
@@ -158,7 +156,10 @@ async def _answer(program: Running, test: bytes) -> bytes:
     await _send(program, TEST, test)
     kind, body = await _receive(program, "of the program")
     if kind != ANSWER:
-        raise _Failed("runtime error", "the program wrote output before it was asked to")
+        raise _Failed(
+            "runtime error",
+            "the program wrote to its answer channel before a test asked for an answer",
+        )
     return body
 
 
@@ -204,7 +205,7 @@ def _failed(body: bytes) -> _Failed:
 
 
 def driver() -> Program:
-    """What runs a candidate."""
+    """The program that runs a candidate in its sandbox."""
     return _python("driver.py", "extract.py", "frames.py")
 
 
@@ -232,7 +233,7 @@ async def _receive(program: Running, whose: str) -> tuple[bytes, bytes]:
             raise _Failed("runtime error", "too much output")
         data = await program.read_exactly(size)
     except EOFError:
-        raise _Failed("runtime error", f"the end {whose} came before the test ended") from None
+        raise _Failed("runtime error", f"the process {whose} ended before the test did") from None
     return data[:1], data[1:]
 
 

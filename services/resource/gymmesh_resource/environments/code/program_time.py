@@ -1,9 +1,8 @@
-"""The time that a program has: of a processor, and of the clock less what a busy machine took.
+"""The time limits of a program: processor time, and clock time without waits for a processor.
 
-A program is over its limit when it has used that much time of a processor, or when that much time
-has passed in which it did not wait for one. Waiting is not given back where a program makes itself
-wait: with several threads ready at a time, or with a lower priority. A sleeping program waits for
-no processor.
+A program exceeds its limit if it has used that much processor time, or if that much clock time has
+passed in which it did not wait for a processor. Waiting counts if the program causes it, by several
+ready threads at a time or by a lower priority. A sleeping program does not wait for a processor.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from gymmesh_resource.sandbox import ProgramThread, Running
 
 
 class OutOfTime(Exception):
-    """A program took longer than it may; the text says how long that is."""
+    """A program exceeded its limit; the text is the limit."""
 
 
 class Starved(Exception):
-    """The machine was too busy to give a program its time; says nothing about the program."""
+    """The machine was too busy to give a program its time. The program is not to blame."""
 
 
 class ProgramTime:
@@ -99,7 +98,7 @@ class ProgramTime:
                 if had_s >= may_take:
                     break
                 if now >= self._given_up and not self._is_in_time(began, now, had_s / may_take):
-                    raise Starved(f"{waits.waited_s:.1f} s were spent waiting for a processor")
+                    raise Starved(f"the program waited {waits.waited_s:.1f} s for a processor")
         except Exception:
             clock.reschedule(now)
             raise

@@ -1,9 +1,9 @@
-"""The tests that a task row brings. Pure.
+"""The tests of a task row. Pure.
 
 Two kinds of rows are known:
 - NeMo Gym's code_gen: `verifier_metadata.unit_tests` with `inputs` and `outputs` (lists of text)
-  and, for a function to be called, `fn_name`; inputs then are JSON values, one a line, and
-  outputs are JSON. `unit_tests.packed` holds inputs and outputs as zlib-compressed JSON in base64.
+  and, for a function, `fn_name`. With `fn_name`, inputs are JSON values, one per line, and outputs
+  are JSON. `unit_tests.packed` holds inputs and outputs as zlib-compressed JSON in base64.
 - HumanEval's: `prompt`, `test` (defines `check(candidate)`) and `entry_point`.
 """
 
@@ -27,7 +27,7 @@ _UNPACKED_LIMIT = 256 * 1024 * 1024
 INPUT_LIMIT = 4 * 1024 * 1024
 _NOTHING = "a program that does nothing would pass"
 _TESTS_ELSEWHERE = (
-    "a task whose tests are not in the row: put tests of a single program under"
+    "a task whose tests are not in the row; put tests of a single program under"
     " verifier_metadata.unit_tests"
 )
 # Where a row says in what language programs are written; some say there what people speak.
@@ -39,28 +39,28 @@ _OTHER_LANGUAGES = frozenset(
 )  # fmt: skip
 # Keys of rows that other verifiers judge, and what to do about them.
 _FOREIGN = {
-    "input_output": "holds tests in another form: put its inputs and outputs under"
+    "input_output": "has tests in another form; put their inputs and outputs under"
     " verifier_metadata.unit_tests",
-    "test_list": "holds single asserts: put them into a function check(candidate) under test,"
-    " beside prompt and entry_point",
-    "competition_id": f"is of {_TESTS_ELSEWHERE}",
-    "sub_steps": "has several programs to be judged together, which this environment does not do:"
-    " make a row of each, with prompt, test and entry_point",
-    "instance_id": f"is of {_TESTS_ELSEWHERE}",
-    "instance": f"is of {_TESTS_ELSEWHERE}",
+    "test_list": "has single asserts; put them into a function check(candidate) under the key test,"
+    " beside the keys prompt and entry_point",
+    "competition_id": f"belongs to {_TESTS_ELSEWHERE}",
+    "sub_steps": "has several programs that are judged together, which is not supported;"
+    " write one row for each program, with the keys prompt, test and entry_point",
+    "instance_id": f"belongs to {_TESTS_ELSEWHERE}",
+    "instance": f"belongs to {_TESTS_ELSEWHERE}",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class StdioSuite:
-    """A program that reads each input and should write the output beside it."""
+    """A program that must write the expected output for each input."""
 
     cases: list[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
 class CallSuite:
-    """A function that should give each value for the arguments beside it.
+    """A function that must return the expected value for each list of arguments.
 
     Both are JSON texts; the arguments have one value a line.
     """
@@ -71,7 +71,7 @@ class CallSuite:
 
 @dataclass(frozen=True, slots=True)
 class CheckSuite:
-    """A function that should pass the task's own test code."""
+    """A function that must pass the task's own test code."""
 
     prompt: str
     test: str
@@ -82,7 +82,7 @@ Suite = StdioSuite | CallSuite | CheckSuite
 
 
 def suite_of(payload: Mapping[str, Any]) -> Suite:
-    """The tests of a row's own keys. Raises `TaskInvalid` naming the key to mend."""
+    """The tests of a row. Raises `TaskInvalid`, which names the key to correct."""
     _check_language(payload, "")
     if "verifier_metadata" in payload:
         return _unit_tests(_value(payload, "verifier_metadata", "", dict, "an object"))
@@ -93,8 +93,8 @@ def suite_of(payload: Mapping[str, Any]) -> Suite:
             raise TaskInvalid(key, problem)
     raise TaskInvalid(
         "verifier_metadata",
-        "is missing: put the tests under verifier_metadata.unit_tests (inputs and outputs), or give"
-        " HumanEval's keys prompt, test and entry_point",
+        "is missing; put the tests under verifier_metadata.unit_tests (inputs and outputs), or"
+        " write the keys of HumanEval: prompt, test and entry_point",
     )
 
 
@@ -111,8 +111,8 @@ def _check_suite(payload: Mapping[str, Any]) -> CheckSuite:
     if not defines(test, "check"):
         raise TaskInvalid(
             "test",
-            "does not define check(candidate), which is called with the program's function: tests"
-            " of another form, such as unittest's or pytest's, have to be rewritten as one",
+            "does not define check(candidate), which gets the program's function; rewrite tests"
+            " of another form, such as unittest's or pytest's, as this function",
         )
     return CheckSuite(prompt, test, entry)
 
@@ -123,8 +123,8 @@ def _unit_tests(metadata: Mapping[str, Any]) -> StdioSuite | CallSuite:
     if "unit_tests" not in metadata:
         raise TaskInvalid(
             where + "unit_tests",
-            "is missing: put the tests there as inputs and outputs; rows whose tests are elsewhere,"
-            " such as those of bigcodebench, evalplus, code_fim or deepswe, cannot be judged here",
+            "is missing; write the tests as inputs and outputs. Rows that lack their tests,"
+            " such as those of bigcodebench, evalplus, code_fim or deepswe, can't be judged",
         )
     tests: Mapping[str, Any] = _value(metadata, "unit_tests", where, dict, "an object")
     where += "unit_tests."
@@ -133,7 +133,7 @@ def _unit_tests(metadata: Mapping[str, Any]) -> StdioSuite | CallSuite:
         tests = {**_unpack(packed, where + "packed"), **tests}
     inputs, outputs = _texts(tests, "inputs", where), _texts(tests, "outputs", where)
     if not inputs:
-        raise TaskInvalid(where + "inputs", "is empty; there must be a test")
+        raise TaskInvalid(where + "inputs", "is empty; write at least one test")
     if len(inputs) != len(outputs):
         raise TaskInvalid(where + "outputs", f"has {len(outputs)} entries for {len(inputs)} inputs")
     _check_sizes(inputs, outputs, where)
@@ -168,7 +168,7 @@ def _check_sizes(inputs: list[str], outputs: list[str], where: str) -> None:
 
 
 def _too_long(limit: int, unit: str) -> str:
-    return f"is longer than the {limit} {unit} that a program may read or write: remove it"
+    return f"is longer than {limit} {unit}, the limit of a program; remove this test"
 
 
 def _check_language(holder: Mapping[str, Any], where: str) -> None:
@@ -176,7 +176,7 @@ def _check_language(holder: Mapping[str, Any], where: str) -> None:
         language = holder.get(key)
         if isinstance(language, str) and language.lower() in _OTHER_LANGUAGES:
             raise TaskInvalid(
-                where + key, f"is {language}, but programs run as Python: remove such rows"
+                where + key, f"is {language}, but programs run as Python; remove this row"
             )
 
 
@@ -184,7 +184,10 @@ def _json(text: str, where: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
-        raise TaskInvalid(where, "is not JSON, which a function's tests must be") from None
+        raise TaskInvalid(
+            where,
+            "is not JSON; with fn_name, each line of an input and each output is JSON",
+        ) from None
 
 
 def _unpack(packed: str, where: str) -> Mapping[str, Any]:
@@ -197,7 +200,7 @@ def _unpack(packed: str, where: str) -> Mapping[str, Any]:
     except (binascii.Error, zlib.error, ValueError, RecursionError):
         raise TaskInvalid(where, "is not zlib-compressed JSON in base64") from None
     if not isinstance(value, dict):
-        raise TaskInvalid(where, "must hold an object with inputs and outputs")
+        raise TaskInvalid(where, "must be an object with inputs and outputs")
     return value
 
 
@@ -209,7 +212,7 @@ def _value(holder: Mapping[str, Any], key: str, where: str, kind: type[T], form:
 
 
 def _texts(holder: Mapping[str, Any], key: str, where: str) -> list[str]:
-    values: list[Any] = _value(holder, key, where, list, "a list of text")
+    values: list[Any] = _value(holder, key, where, list, "a list of texts")
     if not all(isinstance(part, str) for part in values):
-        raise TaskInvalid(where + key, "must be a list of text")
+        raise TaskInvalid(where + key, "must be a list of texts")
     return values

@@ -47,7 +47,7 @@ def equal_text(left: Any, right: Any) -> bool:
 
 
 def are_near(left: Any, right: Any, tolerance: float) -> bool:
-    """Whether two numbers, of which one is a float, are less than that apart."""
+    """Whether two numbers differ by less than `tolerance`, if one of them is a float."""
     if not (isinstance(left, float) or isinstance(right, float)):
         return False
     try:
@@ -70,10 +70,10 @@ def difference(
     rule: Callable[[Any, Any], bool] = equal,
     ignored: Collection[str] = (),
 ) -> str | None:
-    """What sets two JSON values apart, or None when they are the same by the rule.
+    """The difference of two JSON values; None if they are the same by the rule.
 
-    One of "type", "keys", "length" and "value", for the first difference that is found. `ignored`:
-    keys whose values are not compared; they must be there all the same.
+    One of "type", "keys", "length" and "value", for the first difference. `ignored`: keys whose
+    values are not compared, but which both objects must have.
     """
     pairs = [(expected, actual)]
     while pairs:

@@ -1,8 +1,8 @@
-"""Calls of the task's own functions, compared with the calls that were expected.
+"""Calls of functions that the task defines, compared with the expected calls.
 
 Task rows have `expected_answers` (several calls, as NeMo Gym's xlam_fc) or `expected_action`
-(calls or a message, as NeMo Gym's single-step comparison); the functions stand in the row's
-`tools` and are never run.
+(calls or a message, as NeMo Gym's single-step comparison). The functions are in the row's `tools`
+and never run.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ _ANSWER = "The call was received. There is no result to work with."
 
 
 class FunctionCallingEnvironment(Environment[None]):
-    """Calls of the task's own functions, judged by name and arguments; nothing is run.
+    """Calls of the task's own functions, judged by name and arguments. No function runs.
 
-    The reward is 1.0 when the calls are the expected ones, else 0.0.
+    The reward is 1.0 if the model makes the expected calls, otherwise 0.0.
     """
 
     version = "3"
@@ -64,18 +64,18 @@ class FunctionCallingEnvironment(Environment[None]):
     ) -> None:
         """Options.
 
-        end: what ends an episode: an answer without calls, or the model's first calls. One
-            action that is expected always ends with the first calls.
-        tool_answer: what each call is answered; a row's `tool_answers` go before it.
-        extra_arguments: whether calls may have arguments that are not expected; refused by
-            default, with `compat: nemo` allowed in `expected_answers`.
-        call_order: whether several calls may come in any order.
-        fill_defaults: an argument that was left out has the default of the function's schema; on
-            by default, with `compat: nemo` off.
-        word_similarity: with `compat: nemo`, least share of common words in all texts of
-            `expected_action`; 0.1 by default.
-        float_tolerance: numbers of which one is a float may be less than that apart in
-            `expected_action`; none by default, with `compat: nemo` 1e-6.
+        end: what ends an episode: an answer without calls (`model`), or the model's first calls.
+            With `expected_action` the first calls always end the episode.
+        tool_answer: the answer to every call that a row's `tool_answers` does not answer.
+        extra_arguments: whether calls may have arguments that are not expected. Default: refused;
+            with `compat: nemo`, allowed in `expected_answers`.
+        call_order: whether calls may be in any order (`free`) or must be in the expected order.
+        fill_defaults: whether an omitted argument has the default of the function's schema.
+            Default: true; with `compat: nemo`, false.
+        word_similarity: only with `compat: nemo`: the smallest share of common words in texts of
+            `expected_action`. Default: 0.1.
+        float_tolerance: two numbers of `expected_action` may differ by less than this if one is a
+            float. Default: none; with `compat: nemo`, 1e-6.
         ignored_arguments: keys of `expected_action` whose values are not compared.
         """
         self._end = end
@@ -88,15 +88,15 @@ class FunctionCallingEnvironment(Environment[None]):
         self._ignored = frozenset(ignored_arguments)
 
     def check_task(self, task: Task) -> None:
-        """The row must have `expected_answers` or `expected_action`, well formed, and all that
-        they call among its tools.
+        """The row must have a well-formed `expected_answers` or `expected_action`, and its `tools`
+        must have every function that these call.
         """
         for key, server in _FOREIGN.items():
             if key in task.payload:
                 raise TaskInvalid(
                     key,
                     f"marks a row of NeMo Gym's {server}, whose calls are compared by other rules; "
-                    "run it there (environment nemo_gym), or remove the key to compare them here",
+                    "run the row at that server (environment nemo_gym), or remove the key",
                 )
         _, field, expected = _expectation(task)
         _callable(task, expected, field)
@@ -113,14 +113,14 @@ class FunctionCallingEnvironment(Environment[None]):
         return answers.get(name, self._answer)
 
     def expected(self, task: Task) -> Expected:
-        """The row's calls; a message where it expects none."""
+        """The row's calls; a message if it expects no call."""
         _, _, calls = _expectation(task)
         if not calls:
             return Expected("There is nothing to call for that.")
         return Expected(kind="calls", calls=[(one.name, one.arguments or {}) for one in calls])
 
     async def verify(self, session: Session[None], rollout: Rollout) -> Verdict:
-        """Compare the calls that the model made with the expected ones."""
+        """Compare the model's calls with the expected calls."""
         task = rollout.task
         is_nemo = bool(self.compat_of(task))
         made = [_made(call, once=not is_nemo) for call in rollout.tool_calls]

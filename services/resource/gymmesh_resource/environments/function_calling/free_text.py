@@ -45,8 +45,8 @@ _IN_FRONT = re.compile(
 
 
 def says_the_same(expected: str, actual: str) -> bool:
-    """Whether the texts are the same, or sentences of the same words but for those that can't
-    change the meaning.
+    """Whether the texts are the same, or are sentences that differ only in words that can't change
+    the meaning.
     """
     if equal_text(expected, actual):
         return True

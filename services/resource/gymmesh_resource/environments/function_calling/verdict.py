@@ -3,10 +3,10 @@
 Invariant: whatever the model wrote is judged. A malformed expectation is a
 `TaskInvalid`, never a reward of 0.
 
-Two forms of task are judged, and in both every expected call is matched by one call of the model
-and no call is left over: `expected_answers`, as in NeMo Gym's xlam_fc, and `expected_action`, as in
-NeMo Gym's single-step comparison: one call, a batch of calls or a message. Calls are compared by
-one set of `Rules`.
+There are two forms of task: `expected_answers`, as in NeMo Gym's xlam_fc, and `expected_action`, as
+in NeMo Gym's single-step comparison (one call, a batch of calls or a message). In both forms, each
+expected call must match one call of the model, and no call may be left over. `Rules` says how calls
+are compared.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _SHOWN = 60
 class NamedCall:
     """A call by name.
 
-    arguments: an object, or None where the model wrote none.
-    accepted: of an expected call, all values of the arguments that may have several.
-    optional: of an expected call, the arguments that may be left out.
+    arguments: an object, or None if the model wrote no object.
+    accepted: in an expected call, all right values of an argument, by its name.
+    optional: in an expected call, the arguments that may be omitted.
     """
 
     name: str
@@ -50,10 +50,10 @@ class Rules:
     """How calls are compared.
 
     extra_arguments: whether a call may have arguments that are not expected.
-    in_order: whether calls must come in the expected order.
-    defaults: values by parameter, by function; an argument that is left out has its default.
+    in_order: whether calls must be in the expected order.
+    defaults: by function and parameter, the value of an omitted argument.
     same: the rule for single values.
-    ignored: keys whose values are not compared, at any depth; they must be there all the same.
+    ignored: keys whose values are not compared, at any depth. Both objects must have them.
     free_text: arguments in which sentences may be worded differently.
     """
 
@@ -67,8 +67,8 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class CallsVerdict:
-    """The reward is 1.0 when all three numbers are equal, and a message was written where no call
-    is expected; else 0.0. `problem` is one line on what is wrong, or empty.
+    """The reward is 1.0 if all three numbers are equal and, if no call is expected, the model wrote
+    a message; otherwise 0.0. `problem` is one line on what is wrong, or empty.
     """
 
     reward: float
@@ -89,9 +89,9 @@ class ActionVerdict:
 def judge_calls(
     expected: Sequence[NamedCall], made: Sequence[NamedCall], rules: Rules, *, said: bool = True
 ) -> CallsVerdict:
-    """The verdict on all calls of a rollout; none are expected: none may be made.
+    """The verdict on all calls of a rollout. If no call is expected, the model must make none.
 
-    `said`: whether the model wrote a message, which it has to where no call is expected.
+    `said`: whether the model wrote a message, which is required if no call is expected.
     """
     if rules.in_order:
         pairs = zip(expected, made, strict=False)
@@ -106,7 +106,7 @@ def judge_calls(
 def judge_action(
     expected: Sequence[NamedCall], made: Sequence[NamedCall], *, said: bool, rules: Rules
 ) -> ActionVerdict:
-    """The verdict on an action: calls in any order, or, where none is expected, a message.
+    """The verdict on an action: calls in any order, or a message if no call is expected.
 
     `said`: whether the model wrote a message. What a message says is not compared.
     """
@@ -124,7 +124,7 @@ def judge_action(
         problem = _problem(expected[0], made[0], rules)
         return ActionVerdict(float(problem is None), problem or "the expected call")
     if _most_matches(expected, made, rules) < len(expected):
-        return ActionVerdict(0.0, "a call that fits none of those expected")
+        return ActionVerdict(0.0, "a call that matches no expected call")
     return ActionVerdict(1.0, "the expected calls")
 
 
@@ -235,7 +235,7 @@ def _accepted(entry: Mapping[str, Any], arguments: Any, where: str) -> Mapping[s
         if not isinstance(values, list) or not values:
             raise TaskInvalid(f"{where}.{name}", "must be a list of the values that are right")
         if name not in arguments or arguments[name] not in values:
-            raise TaskInvalid(f"{where}.{name}", "must include the value given in arguments")
+            raise TaskInvalid(f"{where}.{name}", "must include the value that arguments has")
     return accepted
 
 

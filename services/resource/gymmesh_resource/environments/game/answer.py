@@ -2,13 +2,13 @@ r"""Finds the move in what a model wrote. Pure, and linear in the length of the 
 
 In this order, after anything up to the last ``</think>`` is cut away:
 
-1. The last ``<move>…</move>``. One without its end counts when it is the end of the text, as a
-   stop sequence leaves it.
+1. The last ``<move>…</move>``. A ``<move>`` without its end tag counts at the end of the text,
+   because a stop sequence may have cut the tag off.
 2. The content of the last ``\boxed{…}``.
 3. A last line ``Move: …``.
 4. The last line itself, when it is short enough to be a move.
 
-Of the text around a move nothing is read: a move is never picked out of a sentence.
+The text around a move is ignored, and a move inside a sentence is never read.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _AROUND = " \t\r\n*_`\"'()[]{}<>.!$~"
 
 
 def find_move(text: str) -> str | None:
-    """The move in lower case with single spaces, or None where there is none."""
+    """The move in lower case with single spaces; None if the text has no move."""
     text = text[text.rfind("</think>") + len("</think>") :] if "</think>" in text else text
     tagged = _tagged(text)
     if tagged is not None:

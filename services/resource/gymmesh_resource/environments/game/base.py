@@ -1,7 +1,7 @@
-"""What every game is: a position that takes moves until there is a result.
+"""The base class of games: a position that changes by moves until there is a result.
 
-Invariant: a game is a function of its level, its seed and the moves made. All chance comes from
-the `Random` it is made with, and a move that is refused changes nothing, chance included.
+Invariant: a game depends only on its level, its seed and the moves. All random choices use the
+game's own `Random`, and an illegal move changes nothing, its random state included.
 """
 
 from __future__ import annotations
@@ -28,21 +28,22 @@ class GameResult(Enum):
 
 
 class IllegalMove(ValueError):
-    """A move that the rules refuse; the text says why, for the model."""
+    """A move against the rules; the text is the reason, for the model."""
 
 
 class Game(ABC):
     """One game in progress.
 
-    `rules`: a sentence or two for the model. `example`: a move as it is written. `max_moves`: the
-    model's moves after which a game without a result is lost; 0 where the rules end it anyway.
+    `rules`: a sentence or two for the model. `example`: a move as the model writes it. `max_moves`:
+    number of the model's moves after which a game without a result is lost; 0: no limit, because
+    the rules end the game.
     """
 
     rules: ClassVar[str]
     example: ClassVar[str]
 
     def __init__(self, level: int, chance: Random, *, model_begins: bool = True) -> None:
-        """`level`: one of `LEVELS`. `model_begins` matters where there is an opponent."""
+        """`level`: one of `LEVELS`. `model_begins`: only for games with an opponent."""
         self.level = level
         self.chance = chance
         self.model_begins = model_begins
@@ -61,25 +62,25 @@ class Game(ABC):
 
     @abstractmethod
     def start(self) -> str:
-        """Set up, let an opponent that begins move; one line on it, or nothing. Called once."""
+        """Set up the game. If the opponent begins, make its move and return one line about it."""
 
     @abstractmethod
     def play(self, move: str) -> str:
-        """Make the model's move and the opponent's; one line on what happened.
+        """Make the model's move and the opponent's. Returns one line on what happened.
 
         `move`: lower case, single spaces, no surrounding marks. Raises `IllegalMove`.
         """
 
     @abstractmethod
     def board(self) -> str:
-        """The position as the model sees it; empty where there is nothing to draw."""
+        """The position as the model sees it; empty if there is nothing to draw."""
 
     @abstractmethod
     def legal(self) -> str:
         """The legal moves in one short line."""
 
     def progress(self) -> float:
-        """How far a puzzle is solved, 0.0 to 1.0; of a game with an opponent, 1.0 when won."""
+        """How far a puzzle is solved, 0.0 to 1.0. With an opponent: 1.0 if the model has won."""
         return 1.0 if self.result is GameResult.WON else 0.0
 
 

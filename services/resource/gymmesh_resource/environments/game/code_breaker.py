@@ -18,7 +18,7 @@ def marks(code: str, guess: str) -> tuple[int, int]:
 
 
 class CodeBreaker(Game):
-    """The code stays hidden until it is found, or the guesses are used up."""
+    """The code stays hidden until the model finds it or has no guess left."""
 
     rules = (
         "Code breaker. Find the hidden code. After each guess you are told how many digits are "

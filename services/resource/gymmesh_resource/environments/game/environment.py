@@ -1,7 +1,7 @@
 """Games that a model plays turn by turn.
 
-Task rows have `game` (a name of `GAMES`), and may have `level` (1 to 3) and `first` (which side
-begins against an opponent). The session's seed decides everything that chance does.
+Task rows have `game` (a name of `GAMES`). `level` (1 to 3) and `first` (who makes the first move
+against an opponent) are optional. The session's seed decides every random choice.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ _MOVE_TOOL = {
 
 
 class GameEnvironment(Environment[Match]):
-    """Puzzles, and games against an opponent who plays by chance.
+    """Puzzles, and games against an opponent who plays partly by chance.
 
-    The reward is 1.0 for a game that is won. The rewards of the turns add up to it.
+    The reward is 1.0 if the model wins. The rewards of the turns add up to the reward.
     """
 
     version = "1"
@@ -58,17 +58,18 @@ class GameEnvironment(Environment[Match]):
     ) -> None:
         """Options.
 
-        moves_by: whether the model writes its moves, or calls a tool `move`.
-        max_illegal: with so many illegal moves a game is lost.
-        draw_reward: of a draw. progress_reward: the most that an unsolved puzzle brings.
-        illegal_penalty: what each illegal move costs.
+        moves_by: whether the model writes its moves (`text`), or calls the tool `move`.
+        max_illegal: the number of illegal moves that loses a game.
+        draw_reward: the reward of a draw.
+        progress_reward: the largest reward of an unsolved puzzle.
+        illegal_penalty: the cost of each illegal move.
         """
         self._by_tool = moves_by == "tool"
         self._max_illegal = max_illegal
         self._scoring = Scoring(draw_reward, progress_reward, illegal_penalty)
 
     def check_task(self, task: Task) -> None:
-        """The row must name a game, and may have its level and which side begins."""
+        """The row must name a game. The level and the side that begins are optional."""
         name = task.require("game", str)
         if name not in GAMES:
             raise TaskInvalid("game", f"is {name[:40]!r}; the games are {', '.join(GAMES)}")
@@ -109,11 +110,11 @@ class GameEnvironment(Environment[Match]):
         return Turn(said, reward=gained, done=session.state.over)
 
     def session_tools(self, session: Session[Match]) -> Sequence[dict[str, Any]]:
-        """The tool `move`, where moves are made by it."""
+        """The tool `move`, with `moves_by: tool`."""
         return [_MOVE_TOOL] if self._by_tool else []
 
     def call_other(self, session: Session[Match], name: str, arguments: dict[str, Any]) -> str:
-        """Make the move that the tool is called with."""
+        """Make the move that is the tool's argument."""
         if not self._by_tool or name != "move":
             raise ToolError(f"There is no tool {name[:LONGEST]!r} in this game.")
         if session.state.over:
@@ -126,7 +127,7 @@ class GameEnvironment(Environment[Match]):
         return said
 
     def verify(self, session: Session[Match], rollout: Rollout) -> Verdict:
-        """The game as it stands."""
+        """The verdict on the current state of the game."""
         return judge(session.state.standing, self._scoring)
 
 

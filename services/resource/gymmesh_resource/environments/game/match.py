@@ -1,4 +1,4 @@
-"""One game as it is played in a session: moves counted, illegal ones bounded, words for it."""
+"""One game of a session: counts moves, limits illegal moves, and writes replies to the model."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Match:
 
     @property
     def standing(self) -> Standing:
-        """How it stands, for the verdict."""
+        """The current state of the game, for the verdict."""
         return Standing(
             result=self.game.result,
             progress=self.game.progress(),
@@ -59,7 +59,9 @@ class Match:
         return _lines(self.game.rules, how, self._started, self.game.board(), "Your move.")
 
     def play(self, move: str | None, missing: str) -> str:
-        """Make a move, None where none was found (`missing` says so); the answer to the model."""
+        """Make a move and return the reply. `move`: None if none was found, for which `missing` is
+        the reason.
+        """
         game = self.game
         try:
             if move is None:

@@ -12,7 +12,7 @@ _LEVELS = {1: (2, 4, 1.0), 2: (3, 5, 0.4), 3: (3, 7, 0.0)}
 
 
 class Nim(Game):
-    """The model can always win: piles are drawn until the perfect player's rule says so."""
+    """Piles are drawn at random until perfect play wins for the model, whoever moves first."""
 
     rules = (
         "Nim. You and an opponent take turns; each takes one or more stones from one pile. "

@@ -48,7 +48,7 @@ class SlidingPuzzle(Game):
         return ", ".join(map(str, sorted(self._movable())))
 
     def progress(self) -> float:
-        """By how much the tiles are nearer to their places than at the start, never negative."""
+        """How much nearer the tiles are to their places than at the start; never negative."""
         return max(0.0, 1.0 - self._away() / self._distance)
 
     def _movable(self) -> list[int]:

@@ -29,7 +29,7 @@ def _with(cells: str, at: int, mark: str) -> str:
 
 @lru_cache(maxsize=8192)  # there are 5,478 positions
 def value(cells: str, mark: str) -> int:
-    """1, 0 or -1: what perfect play brings to `mark`, whose move it is."""
+    """The result of perfect play for `mark`, who moves next: 1, 0 or -1."""
     if _winner(cells) is not None:
         return -1
     free = _free(cells)

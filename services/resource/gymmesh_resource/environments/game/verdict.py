@@ -1,7 +1,7 @@
-"""What a game is worth, at its end and on the way. Pure.
+"""The value of a game, at its end and before. Pure.
 
-Invariant: the rewards of the turns, each the difference between what the game is worth after
-and before it, add up to the verdict's reward.
+Invariant: the reward of a turn is the game's value after the turn minus the value before it. So the
+rewards of all turns add up to the verdict's reward.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from gymmesh_resource.verdicts import Verdict
 
 @dataclass(frozen=True, slots=True)
 class Scoring:
-    """`draw`: the reward of a draw. `progress`: the most that an unsolved puzzle can bring.
-    `illegal`: what each illegal move costs.
+    """`draw`: the reward of a draw. `progress`: the largest reward of an unsolved puzzle.
+    `illegal`: the cost of each illegal move.
     """
 
     draw: float = 0.5
@@ -25,7 +25,7 @@ class Scoring:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a game stands: its result if any, progress of 0.0 to 1.0, and the moves counted."""
+    """The state of a game: its result if any, progress from 0.0 to 1.0, and the counted moves."""
 
     result: GameResult | None = None
     progress: float = 0.0
@@ -35,7 +35,7 @@ class Standing:
 
 
 def worth(standing: Standing, scoring: Scoring) -> float:
-    """From 0.0 to 1.0: won is 1, lost or unfinished what the progress brings, less penalties."""
+    """The value, 0.0 to 1.0: 1 if won, else the share for progress or a draw, minus penalties."""
     if standing.result is GameResult.WON:
         value = 1.0
     else:
@@ -46,7 +46,7 @@ def worth(standing: Standing, scoring: Scoring) -> float:
 
 
 def judge(standing: Standing, scoring: Scoring) -> Verdict:
-    """The verdict on a game as it stands, which may be unfinished."""
+    """The verdict on the current state of a game, which may be unfinished."""
     return Verdict(
         worth(standing, scoring),
         components={

@@ -1,7 +1,7 @@
-"""Artifacts: what tests in a sandbox of their own get from the agent's.
+"""Artifacts: files of the agent's sandbox that tests in a separate sandbox get.
 
-The agent wrote them, so nothing but files, folders and links within an artifact is carried over,
-and nothing says who owned it. What cannot be read is missing, as in Harbor.
+The agent wrote the artifacts. So only files, folders and links within an artifact are copied,
+without their owners. A file that cannot be read is missing, as in Harbor.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class TakenArtifact:
 async def take(
     sandbox: SandboxHandle, artifacts: Iterable[Artifact], most_bytes: int, *, user: str
 ) -> list[TakenArtifact]:
-    """Those that are there. One whose archive is over `most_bytes` counts as missing.
+    """The artifacts that exist. One whose archive is over `most_bytes` is treated as missing.
 
     Raises MeshError where the sandbox is lost.
     """
@@ -105,7 +105,7 @@ async def _archive(sandbox: SandboxHandle, path: str, most_bytes: int, user: str
 
 
 def cleaned(archive: bytes, without: Sequence[str] = ()) -> bytes:
-    """An archive of its files, folders and inner links alone, without what matches a pattern."""
+    """An archive of its files, folders and inner links, except those that match a pattern."""
     buffer = io.BytesIO()
     with (
         tarfile.open(fileobj=io.BytesIO(archive), mode="r:*") as source,

@@ -1,10 +1,10 @@
-"""Task folders of Harbor and Terminal-Bench: the agent works in a sandbox, the folder's own tests
-judge.
+"""Task folders of Harbor and Terminal-Bench: the agent works in a sandbox, and the folder's own
+tests judge the work.
 
-The tests come into the sandbox once the agent has ended and everything that it left running was
-killed, or into one of their own with what the task names of the agent's. They run there as the
-format says, and what they write is the reward; without it the verifier has failed. A step of a task
-is a turn: the next instruction is sent when the tests of the previous step have run.
+When the agent has ended, every process that it left running is killed. Then the tests are copied
+into the sandbox, or into a separate sandbox with the artifacts that the task names. The tests run
+as the format says and write the reward. Without a reward, the verifier fails. A step of a task is a
+turn: the environment sends the next instruction when the tests of the previous step have run.
 """
 
 from __future__ import annotations
@@ -127,11 +127,11 @@ class HarborEnvironment(Environment[HarborState]):
     ) -> None:
         """Options.
 
-        tasks: a folder of task folders, at any depth, or one task folder. only: patterns of the
-            tasks' paths; others are no examples.
-        images: the sandbox service's image for a task's path, for the path of tests whose folder
-            has a Dockerfile, for the image that a task names, or for `*`, all others. Without one,
-            the image that the task names, or one that is built.
+        tasks: a folder of task folders, at any depth, or one task folder.
+        only: patterns of the tasks' paths. Other tasks are not example tasks.
+        images: images of the sandbox service, by a task's path, the path of tests whose folder has
+            a Dockerfile, the image that a task names, or `*` for all others. Without an entry, the
+            sandbox uses the image that the task names, or builds one.
         network: the network of sandboxes. Default: as the task says, but tasks with a public
             network are rejected. `task`: also a public network. Any other value, as in SandboxSpec,
             replaces the task's.
@@ -139,8 +139,9 @@ class HarborEnvironment(Environment[HarborState]):
         reward: which number of a reward.json with several numbers is the rollout's reward.
         shell_timeout_s: seconds that a command of the tool may take.
         keep_running: patterns of the paths of tasks whose tests need processes that the agent left
-            running, such as a server. These can change what the tests do.
-        artifacts_mb: MiB of an artifact's archive, compressed; a larger one counts as missing.
+            running, such as a server. These processes can change what the tests do.
+        artifacts_mb: largest size of an artifact's compressed archive, in MiB. A larger artifact is
+            treated as missing.
         storage_limit: whether a task's `storage_mb` limits the bytes that its sandbox writes.
             Backends without this limit reject such a task.
         """
@@ -156,7 +157,7 @@ class HarborEnvironment(Environment[HarborState]):
         self._most_bytes = artifacts_mb * _MIB
 
     def tasks(self) -> Iterator[Mapping[str, Any]]:
-        """A row for each task folder, also for those that will be refused."""
+        """A row for each task folder, also for folders that will be rejected."""
         for name in self._folders.names():
             task_id = self._folders.task_id(name)
             if not any(fnmatchcase(task_id, pattern) for pattern in self._only):
@@ -174,7 +175,7 @@ class HarborEnvironment(Environment[HarborState]):
         return any(self._folders.has_steps(name) for name in self._folders.names())
 
     def check_task(self, task: Task) -> None:
-        """The row must name a task folder that can be run here."""
+        """The row must name a task folder that this environment can run."""
         read = self._read(task)
         self._spec(task, None)
         for step in read.steps:
@@ -197,7 +198,7 @@ class HarborEnvironment(Environment[HarborState]):
         return servers.functions
 
     async def opening(self, session: Session[HarborState]) -> Sequence[str]:
-        """The skills of the image are told."""
+        """A message that lists the skills of the image, if the task has a `skills_dir`."""
         task = self._read(session.task)
         if not session.state.prepared:  # servers need it earlier
             await self._prepare(session, task)
@@ -264,7 +265,9 @@ class HarborEnvironment(Environment[HarborState]):
         return "The time for this task is over."
 
     def expected(self, task: Task) -> Expected | None:
-        """The task's own solutions, put into the sandbox and run; None where a step has none."""
+        """The task's own solutions, as calls that run them in the sandbox. None if a step has no
+        solution.
+        """
         read = self._read(task)
         env = self._filled(task, read.solution_env, "solution.env")
         first, *further = [solution_calls(step, env) for step in read.steps]
@@ -274,8 +277,8 @@ class HarborEnvironment(Environment[HarborState]):
         return Expected(answer, "calls", calls=first, reward=1.0, turns=further)
 
     async def next_turn(self, session: Session[HarborState], new: Transcript) -> Turn:
-        """The next step's instruction, once the tests of the one before have run; over after the
-        last one.
+        """Run the tests of this step, then return the next step's instruction. The last step ends
+        the episode.
         """
         task, state = self._read(session.task), session.state
         if state.step + 1 == len(task.steps):
@@ -294,9 +297,7 @@ class HarborEnvironment(Environment[HarborState]):
         return Turn(task.steps[state.step].instruction, reward)
 
     async def verify(self, session: Session[HarborState], rollout: Rollout) -> Verdict:
-        """Run the tests of the step under way, and those of the steps that the agent did not come
-        to, which nobody works on.
-        """
+        """Run the tests of the current step, and those of steps that the agent did not reach."""
         task, state = self._read(session.task), session.state
         if state.fault is not None:
             raise state.fault
@@ -314,7 +315,7 @@ class HarborEnvironment(Environment[HarborState]):
             chosen = main_reward(rewards, self._reward)
         except NoReward as error:
             last = verdicts[-1]
-            raise NoReward(f"{error}; {last.note}; their output ends: {last.output}") from None
+            raise NoReward(f"{error}; {last.note}; the tests' output ends: {last.output}") from None
         return Verdict(chosen, rewards, _evidence(task, verdicts), _explained(state, rewards))
 
     async def _begin_step(self, session: Session[HarborState], task: HarborTask) -> None:
@@ -473,6 +474,6 @@ def _evidence(task: HarborTask, verdicts: Sequence[StepVerdict]) -> Mapping[str,
 def _explained(state: HarborState, rewards: Mapping[str, float]) -> str:
     said = ", ".join(f"{name} {value:g}" for name, value in rewards.items())
     if len(state.verdicts) > 1 or state.ended:
-        text = f"the tests of {len(state.verdicts)} steps made {said}"
-        return f"{text}; it ended there: {state.ended}" if state.ended else text
+        text = f"the tests of {len(state.verdicts)} steps returned {said}"
+        return f"{text}; no further step ran: {state.ended}" if state.ended else text
     return f"the tests wrote {'the ' if len(rewards) == 1 else ''}{said}"

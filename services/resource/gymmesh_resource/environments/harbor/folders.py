@@ -18,7 +18,7 @@ _TEMPLATE: Final = re.compile(r"\$\{([^}:]+)(?::-(.*))?\}", re.DOTALL)
 
 
 class TaskFolders:
-    """A folder of task folders, or one task folder. Invariant: no name leads out of it."""
+    """A folder of task folders, or one task folder. Invariant: every path is inside of it."""
 
     def __init__(self, root: Path) -> None:
         self._root = root.resolve()
@@ -44,7 +44,7 @@ class TaskFolders:
         return self._root.name if name == "." else name
 
     def has_steps(self, name: str) -> bool:
-        """Whether a task has several steps; one that is refused has none."""
+        """Whether a task has several steps; False for a rejected task."""
         try:
             return len(self.read(name).steps) > 1
         except TaskRefused:
@@ -54,7 +54,7 @@ class TaskFolders:
         """A task. Raises TaskRefused."""
         folder = (self._root / name).resolve()
         if not folder.is_relative_to(self._root):
-            raise TaskRefused(name, "leads out of the folder of tasks")
+            raise TaskRefused(name, "is outside of the folder of tasks")
         form = _form(folder)
         if not form:
             raise TaskRefused(name, f"is not a folder with {' or '.join(_READERS)}")
@@ -79,6 +79,6 @@ def filled_in(env: Mapping[str, str], known: Mapping[str, str], place: str) -> d
             continue
         wanted, default = found.groups()
         if wanted not in known and default is None:
-            raise TaskRefused(f"{place}.{name}", f"needs {wanted}: give it by the option variables")
+            raise TaskRefused(f"{place}.{name}", f"needs {wanted}; set it in the option variables")
         filled[name] = known.get(wanted, default or "")
     return filled

@@ -1,7 +1,8 @@
-"""What `.harborignore` leaves out of a task's tests and solution, by the rules of `.gitignore`.
+"""Excludes files from a task's tests and solution: `.harborignore`, by the rules of `.gitignore`.
 
-A file applies to its folder and below. A deeper file and a later line win. Nothing in a folder that
-is left out comes back. The files themselves are always left out.
+A `.harborignore` applies to its folder and below. A deeper file and a later line take precedence.
+An excluded folder is excluded with everything in it. The `.harborignore` files themselves are
+always excluded.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _Rules: TypeAlias = "tuple[tuple[Path, GitIgnoreSpec], ...]"
 
 
 def files_of(folder: Path, part: str) -> TaskFiles:
-    """A folder of a task with what its rules leave out. Raises TaskRefused.
+    """A folder of a task, with the paths that its rules exclude. Raises TaskRefused.
 
     folder: the task's. part: the path of the folder in it, such as `tests`.
     """

@@ -1,4 +1,4 @@
-"""Runs the tests of a step in a sandbox, and reads what they say."""
+"""Runs the tests of a step in a sandbox, and reads their result."""
 
 from __future__ import annotations
 
@@ -68,19 +68,19 @@ class StepVerdict:
 
 
 async def make_folders(sandbox: SandboxHandle, user: str) -> None:
-    """Makes the folders for logs where they are missing."""
+    """Creates the folders for logs if they are missing."""
     await run_line(sandbox, _FOLDERS, _PREPARE_S, user=user, cwd="/")
 
 
 async def clear_for_next_step(sandbox: SandboxHandle, user: str) -> None:
-    """Removes the tests of a step, and all that is in the folders for logs."""
+    """Removes the tests of a step, and the content of the folders for logs."""
     line = f"rm -rf {TESTS} /logs/agent /logs/artifacts; {_FRESH_LOGS}"
     await run_line(sandbox, line, _PREPARE_S, user=user, cwd="/")
     await make_folders(sandbox, user)
 
 
 async def wait_until_healthy(sandbox: SandboxHandle, check: Healthcheck) -> None:
-    """Runs the check until it succeeds, as Docker does. Raises RuntimeError where it does not."""
+    """Runs the check until it succeeds, as Docker does. Raises RuntimeError if it fails."""
     grace_ends = time.monotonic() + check.start_period_s
     failures = 0
     while True:
@@ -98,7 +98,7 @@ async def wait_until_healthy(sandbox: SandboxHandle, check: Healthcheck) -> None
 
 
 async def collect(sandbox: SandboxHandle, commands: Sequence[HookCommand]) -> None:
-    """Runs commands that save state for the tests; what they return is ignored, as in Harbor."""
+    """Runs commands that save state for the tests. Their exit codes are ignored, as in Harbor."""
     for one in commands:
         await sandbox.exec(one.command, timeout_s=one.timeout_s, user=one.user)
 
@@ -145,7 +145,7 @@ async def judge(
         else:
             rewards = read_printed(output, tests.printed)
     except NoReward as error:
-        raise NoReward(f"{error}; {note}; their output ends: {output[-_SHOWN:]}") from None
+        raise NoReward(f"{error}; {note}; the tests' output ends: {output[-_SHOWN:]}") from None
     return StepVerdict(rewards, note, output[-_SHOWN:])
 
 
@@ -208,5 +208,5 @@ async def _written(sandbox: SandboxHandle, path: str, most: int, root: str) -> b
     if kind is None:
         return None
     if kind != files_pb2.FILE_KIND_FILE:
-        raise NoReward(f"{path} is no plain file")
+        raise NoReward(f"{path} is not a plain file")
     return await sandbox.files.read(path, max_bytes=most, user=root)

@@ -1,8 +1,8 @@
 """MCP servers of a task: programs that speak over their standard streams, in the agent's sandbox.
 
-They start before each step of the agent and end before its tests, as the agent's own programs do.
-A server is the policy's to break, since both share a sandbox: a call of one that has ended is an
-error that the policy sees, and no failure of the rollout.
+The servers start before each step of the agent and end before the tests of the step. The policy can
+break a server, because both share a sandbox. So a call of a server that has ended is an error that
+the policy sees, not a failure of the rollout.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ class TaskServers:
         self._tools = {tool.name: tool for tool in offer(listed, always_prefix=True)}
 
     async def reopen(self, sandbox: SandboxHandle) -> None:
-        """Start all again, for a further step. One that does not start has no tools that work: the
-        policy may have broken it. Raises SANDBOX_LOST.
+        """Restart all servers, for the next step. The tools of a server that does not start return
+        errors, because the policy may have broken it. Raises SANDBOX_LOST.
         """
         await self._start_all(sandbox)
 
     async def call(self, name: str, arguments: dict[str, Any]) -> str | responses_pb2.ContentParts:
-        """What a tool answers. Raises ToolError."""
+        """Call a tool and return its answer. Raises ToolError."""
         found = self._tools.get(name)
         if found is None:
             raise ToolError(f"No MCP server of the task offers the tool {name!r}.")

@@ -1,4 +1,4 @@
-"""What a task of Harbor says that its sandboxes reach. Pure.
+"""The networks that a task of Harbor sets for its sandboxes. Pure.
 
 A sandbox has one network from its start to its end, so the phases of a task that share a sandbox
 must agree.
@@ -24,7 +24,7 @@ def network_of(machine: EnvironmentTable, table: str) -> TaskNetwork:
 
 
 def phase_network(phase: Phase, table: str) -> TaskNetwork | None:
-    """The network that a phase asks for itself, if any. Raises TaskRefused."""
+    """The network that a phase sets for itself, if any. Raises TaskRefused."""
     if phase.network_mode is None:
         if phase.allowed_hosts is not None:
             raise _hosts_refused(table)
@@ -36,15 +36,15 @@ def differs(table: str) -> TaskRefused:
     """The refusal of a phase whose sandbox has another network."""
     return TaskRefused(
         place(f"{table}.network_mode"),
-        "differs from the network of the sandbox in which it applies, which cannot change; choose "
-        "one network for all tasks by the option network",
+        "differs from the network of the sandbox, which cannot change during a task; set the "
+        "option network, which applies to all tasks",
     )
 
 
 def _network(table: str, mode: str, hosts: Sequence[str] | None) -> TaskNetwork:
     if mode not in _MODES:
         raise TaskRefused(
-            place(f"{table}.network_mode"), f"is {mode!r}: no-network, public or allowlist"
+            place(f"{table}.network_mode"), f"is {mode!r}; use no-network, public or allowlist"
         )
     if mode != "allowlist" and hosts:
         raise _hosts_refused(table)
@@ -55,10 +55,12 @@ def _network(table: str, mode: str, hosts: Sequence[str] | None) -> TaskNetwork:
     for host in hosts or ():
         if ":" in host or "/" in host or not host.strip():
             raise TaskRefused(
-                place(f"{table}.allowed_hosts"), f"has {host!r}; only names are supported"
+                place(f"{table}.allowed_hosts"), f"has {host!r}; only host names are supported"
             )
     return tuple(host.strip().lower().rstrip(".") for host in hosts or ())
 
 
 def _hosts_refused(table: str) -> TaskRefused:
-    return TaskRefused(place(f"{table}.allowed_hosts"), "needs the network_mode allowlist")
+    return TaskRefused(
+        place(f"{table}.allowed_hosts"), "works only with the network_mode allowlist"
+    )

@@ -1,4 +1,4 @@
-"""The reward that a task's tests left, by the rules of Harbor and of Terminal-Bench. Pure."""
+"""The reward that a task's tests wrote, by the rules of Harbor and of Terminal-Bench. Pure."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ PARSERS: Final[tuple[PrintedResult, ...]] = (
 
 
 class NoReward(Exception):
-    """The tests ended and left no reward that can be read: a fault of the verifier."""
+    """The tests ended without a readable reward: a fault of the verifier."""
 
 
 def read_rewards(files: Mapping[str, bytes]) -> dict[str, float]:
-    """The rewards by name, from the first of REWARD_FILES that is there. Raises NoReward.
+    """The rewards by name, from the first of REWARD_FILES that exists. Raises NoReward.
 
     files: contents by name.
     """
@@ -75,21 +75,21 @@ def _finite(value: float) -> bool:
 
 
 def main_reward(rewards: Mapping[str, float], key: str) -> float:
-    """The one that is the rollout's reward: that of the key, or the only one. Raises NoReward."""
+    """The rollout's reward: the one with this key, or the only one. Raises NoReward."""
     if key in rewards:
         return rewards[key]
     if len(rewards) == 1:
         return next(iter(rewards.values()))
     raise NoReward(
         f"reward.json has {', '.join(map(repr, rewards))} and no {key!r}; "
-        "say by the option reward which one counts"
+        "set the option reward to one of these names"
     )
 
 
 def read_printed(output: str, parser: PrintedResult) -> dict[str, float]:
     """The rewards of tests that print their result, as the parser of Terminal-Bench reads it.
 
-    Raises NoReward where the result is missing.
+    Raises NoReward if the result is missing.
     """
     if parser == "pytest":
         return _of_summary(output)

@@ -1,7 +1,7 @@
-"""What the tool `shell` carries from one command to the next, and to tests, where a task of
-Terminal-Bench has its tests run in the shell of the agent: the folder and the exported variables.
+"""The folder and exported variables that the tool `shell` keeps between commands and for the tests,
+in tasks of Terminal-Bench whose tests run in the agent's shell.
 
-Each command is a shell of its own, so both are kept in files of the sandbox. Pure.
+Each command runs in a new shell, so files of the sandbox keep both. Pure.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _LEAVE: Final = f"export -p >{_VARIABLES}; pwd >{_FOLDER}"
 
 
 def carried(command: str) -> str:
-    """A command for /bin/sh that takes up the state, and leaves its own."""
+    """A command for /bin/sh that restores the state, and saves it at the end."""
     return f"{TAKE_UP}\ntrap '{_LEAVE}' EXIT\n{command}"
 
 

@@ -1,4 +1,4 @@
-"""Skills that a task's image has for its agent: what the agent is told of them.
+"""Skills that a task's image has for its agent, and the message that lists them.
 
 A skill is a folder with `SKILL.md`, which begins with its name and description between two lines of
 `---`. Agents read the file when they need it.

@@ -21,7 +21,7 @@ _PIECE: Final = 96 << 10
 
 
 def solution_calls(step: TaskStep, env: Mapping[str, str]) -> list[tuple[str, Mapping[str, Any]]]:
-    """The calls that put the step's solution into the sandbox and run it; none without one."""
+    """The calls that write the step's solution to the sandbox and run it; empty without one."""
     if step.solution is None:
         return []
     text = base64.b64encode(_archive(step)).decode()

@@ -1,4 +1,4 @@
-"""The sandboxes of a task as they are asked for."""
+"""The sandbox specs of a task."""
 
 from __future__ import annotations
 
@@ -84,6 +84,6 @@ class TaskSpecs:
             return "open"
         raise TaskRefused(
             "",
-            "has a public network; allow it by the option network: task, or choose another network "
+            "has a public network; allow it with the option network: task, or set another network "
             "for all tasks, such as network: agent",
         )

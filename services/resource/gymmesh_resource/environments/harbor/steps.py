@@ -1,4 +1,4 @@
-"""How the rewards of a task's steps make the task's, by the rules of Harbor. Pure."""
+"""Combines the rewards of a task's steps into the task's rewards, by Harbor's rules. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def task_rewards(steps: Sequence[Mapping[str, float]], strategy: Strategy) -> di
 
 
 def below(rewards: Mapping[str, float], least: Mapping[str, float]) -> str:
-    """The first reward that is less than a step must earn for the next one, as one clause; empty:
+    """The first reward of a step that is below its minimum for a next step, as one clause; empty if
     there is none.
     """
     for name, amount in least.items():

@@ -1,4 +1,4 @@
-"""A task folder as it was read, whichever of the two forms it has."""
+"""The content of a task folder, of Harbor or of Terminal-Bench."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Strategy: TypeAlias = Literal["mean", "final"]
 
 
 class TaskRefused(Exception):
-    """A task folder that cannot be run here.
+    """A task folder that gymmesh cannot run.
 
-    place: the file in it, and the key where there is one; empty: the whole. problem: one clause.
+    place: the file of the folder, and the key if any; empty: the whole folder. problem: one clause.
     """
 
     def __init__(self, place: str, problem: str) -> None:
@@ -31,16 +31,16 @@ class TaskRefused(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskBox:
-    """A sandbox that a task asks for: the agent's, or one for its tests alone.
+    """A sandbox that a task needs: the agent's, or one for its tests alone.
 
-    image: the image that the task names. build: the folder that one is built from instead, and
-        without_top: what at its top is left out of the build. files: a folder whose content goes
-        into the workdir.
-    part: the folder of the task that the image is made from, below the task's; empty: it is the
-        agent's image.
+    image: the image that the task names. build: without an image, the folder to build one from.
+        without_top: top-level entries of this folder that the build does not get. files: a folder
+        whose content is copied into the workdir.
+    part: the folder, below the task's, from which the image is built; empty: the agent's image.
     cpus, memory_mb, disk_mb: limits; 0: the sandbox service's default.
-    network: what its programs reach. network_refused: why the task's own networks cannot be had.
-    env: variables; values may hold `${NAME}`.
+    network: what programs of the sandbox can reach. network_refused: why the task's own networks
+        are not possible, if so.
+    env: variables; values may contain `${NAME}`.
     """
 
     image: str = ""
@@ -71,8 +71,8 @@ class Healthcheck:
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """What tests in a sandbox of their own get from the agent's: a file or a folder, without what
-    matches one of the patterns.
+    """A file or folder of the agent's sandbox that tests in a separate sandbox get, except paths
+    that match one of the patterns.
     """
 
     path: str
@@ -81,7 +81,7 @@ class Artifact:
 
 @dataclass(frozen=True, slots=True)
 class HookCommand:
-    """A command that runs in the agent's sandbox before its tests; user empty: its own."""
+    """A command that runs in the agent's sandbox before the tests. No user: the sandbox's."""
 
     command: str
     timeout_s: float = 60.0
@@ -108,13 +108,13 @@ class TaskFiles:
 class TaskTests:
     """The tests of a step.
 
-    folders: whose contents go to /tests, later ones over earlier ones. extra: further files of
-        that folder. None of either: the image has the tests.
-    script: the one of them that is run.
-    printed: how the tests print their result; None: they write reward files.
+    folders: their contents are copied to /tests, later folders over earlier ones. extra: further
+        files of /tests. Without folders and extra files, the image has the tests.
+    script: the file of /tests that is run.
+    printed: how the tests print their result; None: the tests write reward files.
     same_shell: whether the tests run in the folder and with the variables of the agent's shell.
-    time_s, env, user: of the tests. Values of env may hold `${NAME}`.
-    box: the sandbox that they run in; None: the agent's.
+    time_s, env, user: of the tests. Values of env may contain `${NAME}`.
+    box: the sandbox in which the tests run; None: the agent's.
     """
 
     folders: tuple[TaskFiles, ...] = ()
@@ -132,13 +132,13 @@ class TaskTests:
 class TaskStep:
     """One instruction with its tests.
 
-    name: empty where the task has no steps.
-    agent_s: seconds that the agent may take; 0: no limit.
-    files: a folder whose content goes into the workdir before the step. has_setup: whether its
-        `setup.sh` runs there then.
-    least: rewards below which no further step follows, by name.
-    solution: the script that solves the step, and the folder that goes with it, if any.
-    solution_text: the content of that script where the task has none as a file.
+    name: empty if the task has no steps.
+    agent_s: seconds for the agent; 0: no limit.
+    files: a folder whose content is copied into the workdir before the step. has_setup: whether its
+        `setup.sh` then runs there.
+    least: by name, the rewards that the step must reach for a further step.
+    solution: the script that solves the step, and the folder that the script needs, if any.
+    solution_text: the content of the script, if the task has no file of it.
     """
 
     name: str = ""
@@ -158,12 +158,14 @@ class TaskStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HarborTask:
-    """What a folder says. Paths are of this machine, and none leads out of the folder.
+    """The content of a task folder. All paths are on this machine, inside the folder.
 
-    box: the agent's sandbox. agent_user: of its programs. healthcheck: before the agent begins.
-    steps: one, where the task has no steps. strategy: how their rewards make the task's.
-    solution_env: variables of the solutions; values may hold `${NAME}`.
-    skills: the folder of the agent's sandbox that has skills; empty: none.
+    box: the agent's sandbox. agent_user: the user of the agent's programs. healthcheck: a check
+        before the agent begins.
+    steps: the steps; one if the task has no steps. strategy: how the rewards of the steps are
+        combined.
+    solution_env: variables of the solutions; values may contain `${NAME}`.
+    skills: the folder of the agent's sandbox that has skills; empty: no skills.
     servers: MCP servers whose tools the agent has.
     """
 
@@ -183,10 +185,10 @@ class HarborTask:
 
 
 def inside(folder: Path, name: str) -> Path:
-    """A path of a task folder. Raises TaskRefused for one that leads out of it by a link."""
+    """A path of a task folder. Raises TaskRefused for a path, or link, out of it."""
     path = folder / name
     if not path.resolve().is_relative_to(folder.resolve()):
-        raise TaskRefused(name, "leads out of the task's folder")
+        raise TaskRefused(name, "leads to a path outside of the task's folder")
     return path
 
 
@@ -200,7 +202,7 @@ def read_text(folder: Path, name: str) -> str:
 
 
 def refuse_there(folder: Path, *names: str) -> None:
-    """Raises TaskRefused for a file that is there and means what is not supported."""
+    """Raises TaskRefused if one of these files exists, because none of them is supported."""
     for name in names:
         if (folder / name).exists():
             raise TaskRefused(name, "is not supported")

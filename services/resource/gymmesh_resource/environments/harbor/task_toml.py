@@ -1,7 +1,7 @@
 """Reads a task folder of Harbor: `task.toml` of the versions 1.0 to 1.4, with or without steps.
 
-Keys that these versions do not define are ignored, as Harbor ignores them. What they define and
-is not done here is refused by name.
+Keys that these versions do not define are ignored, as in Harbor. Keys that they define, but that
+gymmesh does not support, are rejected by name.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def read_harbor(folder: Path) -> HarborTask:
     strategy = said.multi_step_reward_strategy or "mean"
     if strategy not in _STRATEGIES:
         raise TaskRefused(
-            place("multi_step_reward_strategy"), f"is {strategy!r}: {' or '.join(_STRATEGIES)}"
+            place("multi_step_reward_strategy"), f"is {strategy!r}; use {' or '.join(_STRATEGIES)}"
         )
     return HarborTask(
         box=box,
@@ -88,7 +88,7 @@ def _servers(tables: Sequence[McpServerTable]) -> tuple[TaskServer, ...]:
             raise TaskRefused(
                 key,
                 f"has {one.name!r} with the transport {one.transport}; only stdio is supported, "
-                "since no service runs beside the sandbox",
+                "because no service runs beside the sandbox",
             )
         if not one.command:
             raise TaskRefused(key, f"has {one.name!r} without a command")
@@ -210,7 +210,8 @@ def _artifacts(entries: Sequence[str | ArtifactTable], table: str) -> tuple[Arti
         path = PurePosixPath(one.source)
         if one.service not in (None, "main"):
             raise TaskRefused(
-                place(table), f"is of the service {one.service!r}; only main is known"
+                place(table),
+                f"names the service {one.service!r}; only the service main is supported",
             )
         if not path.is_absolute() or ".." in path.parts:
             raise TaskRefused(place(table), f"has {one.source!r}, which is not an absolute path")
@@ -223,7 +224,8 @@ def _collected(entries: Sequence[CollectTable], table: str) -> tuple[HookCommand
     for one in entries:
         if one.service != "main":
             raise TaskRefused(
-                place(table), f"is of the service {one.service!r}; only main is known"
+                place(table),
+                f"names the service {one.service!r}; only the service main is supported",
             )
     return tuple(HookCommand(one.command, one.timeout_sec, _user(one.user)) for one in entries)
 
@@ -247,7 +249,7 @@ def _agents_user(said: TaskToml) -> str:
     for step, user in zip(said.steps, users, strict=True):
         if user != users[0]:
             raise TaskRefused(
-                place(f"steps.{step.name}.agent.user"), "differs from that of another step"
+                place(f"steps.{step.name}.agent.user"), "differs from the user of another step"
             )
     return _user(users[0] if users else said.agent.user)
 

@@ -134,7 +134,7 @@ def _service(folder: Path) -> Mapping[str, Any]:
             raise TaskRefused(f"{_COMPOSE} {key}", "is not supported")
     ((name, service),) = services.items()
     if not isinstance(service, dict):
-        raise TaskRefused(f"{_COMPOSE} services.{name}", "is no service")
+        raise TaskRefused(f"{_COMPOSE} services.{name}", "is not a service")
     for key, value in service.items():
         of_logs = key == "volumes" and all(
             isinstance(one, str) and _LOGS.fullmatch(one) for one in value or ()
@@ -149,7 +149,7 @@ def _context(service: Mapping[str, Any]) -> str:
     if isinstance(build, str):
         return build
     if not isinstance(build, dict) or set(build) - {"context", "dockerfile"}:
-        raise TaskRefused(f"{_COMPOSE} build", "has more than context and dockerfile")
+        raise TaskRefused(f"{_COMPOSE} build", "has other keys than context and dockerfile")
     if build.get("dockerfile", "Dockerfile") not in ("Dockerfile", "./Dockerfile"):
         raise TaskRefused(f"{_COMPOSE} build.dockerfile", "must be Dockerfile")
     return str(build.get("context", "."))

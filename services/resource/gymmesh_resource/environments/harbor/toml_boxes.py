@@ -97,10 +97,13 @@ def _mode(verifier: VerifierTable, table: str) -> Literal["shared", "separate"] 
     if mode is None:
         return None
     if mode != "shared":
-        raise TaskRefused(place(f"{table}.environment_mode"), f"is {mode!r}: shared or separate")
+        raise TaskRefused(
+            place(f"{table}.environment_mode"), f"is {mode!r}; use shared or separate"
+        )
     if verifier.environment is not None:
         raise TaskRefused(
-            place(f"{table}.environment"), "is given, while environment_mode is shared"
+            place(f"{table}.environment"),
+            "is set, but environment_mode is shared; remove one of the two",
         )
     return "shared"
 

@@ -1,4 +1,4 @@
-"""`task.toml` of Harbor, versions 1.0 to 1.4, as it is written. Parsing alone, no meaning."""
+"""Parses `task.toml` of Harbor, versions 1.0 to 1.4."""
 
 from __future__ import annotations
 
@@ -144,10 +144,10 @@ def parsed(text: str) -> TaskToml:
     version = said.version or said.schema_version
     if not _VERSION.fullmatch(version):
         key = "version" if said.version else "schema_version"
-        raise TaskRefused(place(key), f"is {version!r}; 1.0 to 1.4 are known")
+        raise TaskRefused(place(key), f"is {version!r}; versions 1.0 to 1.4 are supported")
     return said
 
 
 def place(key: str) -> str:
-    """Where a key is, for a refusal."""
+    """The place of a key, for a rejection."""
     return f"{FILE} {key}" if key else FILE

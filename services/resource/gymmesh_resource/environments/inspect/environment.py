@@ -1,7 +1,7 @@
-"""Tasks of Inspect: their samples are tasks, their scorers judge, and either an agent of the mesh
-plays or the task's own solver does.
+"""Tasks of Inspect: their samples are tasks, and their scorers judge. Either an agent of the mesh
+or the task's own solver plays.
 
-Inspect runs in an interpreter of its own, see `peer`: a session is a sample of an evaluation there.
+Inspect runs in a separate interpreter, see `peer`. A session is one sample of an evaluation there.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class _Sample:
 
 
 class InspectEnvironment(Environment[_Sample]):
-    """A task of Inspect, judged by its own scorers, with our agents or its own solver."""
+    """A task of Inspect, judged by its own scorers. A mesh agent or its own solver plays."""
 
     version = "1"
     state = _Sample
@@ -101,19 +101,21 @@ class InspectEnvironment(Environment[_Sample]):
     ) -> None:
         """Options.
 
-        task: `file.py@task`, or `package/task` of an installed package. args: its arguments.
-        solver: `ours`: an agent of the mesh plays; `own`: the task's solver does, for the agent
-            `program` with the option `program: environment`.
-        python: the interpreter that has inspect-ai and openai; empty: the service's own.
-        limit: how many samples, from the first.
+        task: `file.py@task`, or `package/task` of an installed package.
+        args: the task's arguments.
+        solver: who plays. `ours`: an agent of the mesh. `own`: the task's solver, with the agent
+            `program` and its option `program: environment`.
+        python: the interpreter that has inspect-ai and openai. Default: the service's own.
+        limit: the number of samples, from the first.
         judge: whether scorers may call the model `judge` of the configuration.
-        score: which score is the reward: a scorer, or `scorer.key`; without it the first one's.
-        images: the sandbox service's image for a task's id, for the image that the task names, or
-            for `*`, all others.
-        network: what sandboxes reach.
-        variables: environment variables of Inspect's processes, which get none of the service's.
-        runners: how many processes run samples.
-        start_timeout_s: seconds that a process may take to start, and to load the task.
+        score: the score that is the reward: `scorer`, or `scorer.key`. Default: the first scorer's.
+        images: images of the sandbox service, by a task's id, the image that the task names, or
+            `*` for all others.
+        network: what sandboxes can reach.
+        variables: environment variables of Inspect's processes. Of the service's own variables,
+            these processes get only PATH, HOME and the language.
+        runners: number of processes that run samples.
+        start_timeout_s: seconds for a process to start and to load the task.
         """
         file = Path(task.partition("@")[0])
         own_file = file.suffix == ".py"
@@ -157,7 +159,7 @@ class InspectEnvironment(Environment[_Sample]):
         return self.models if self._judge else ()
 
     def sandbox_services(self, mapped: Collection[str]) -> Collection[str]:
-        """None where no sample has a sandbox."""
+        """No services if no sample has a sandbox."""
         rows = self._listed().rows.values()
         return super().sandbox_services(mapped) if any(row["sandbox"] for row in rows) else ()
 
@@ -176,7 +178,7 @@ class InspectEnvironment(Environment[_Sample]):
         await asyncio.gather(*(peer.close() for peer in self._peers))
 
     def tasks(self) -> Iterator[Mapping[str, Any]]:
-        """A row for each sample, also for those that will be refused."""
+        """A row for each sample, also for samples that will be rejected."""
         for sample_id, row in self._listed().rows.items():
             prompt = row["input"] or [{"role": "user", "content": sample_id}]
             yield {
@@ -203,8 +205,8 @@ class InspectEnvironment(Environment[_Sample]):
         }
 
     async def session_tools(self, session: Session[_Sample]) -> Sequence[Mapping[str, Any]]:
-        """Opens the sample: Inspect makes its files, and runs its solver to the first model call,
-        whose tools these are.
+        """Open the sample: Inspect creates its files, and runs its solver to the first model call.
+        Returns the tools of this call.
         """
         state = session.state
         self._open[state.id] = session
@@ -229,7 +231,7 @@ class InspectEnvironment(Environment[_Sample]):
     async def call_other(
         self, session: Session[_Sample], name: str, arguments: dict[str, Any]
     ) -> str | responses_pb2.ContentParts:
-        """A tool of the task, which Inspect calls in its sample."""
+        """Call a tool of the task. Inspect runs the call in the sample."""
         wanted = {"name": name, "arguments": arguments}
         answer = await self._call(session, "call", wanted, "call_tool")
         if "error" in answer:
@@ -243,12 +245,12 @@ class InspectEnvironment(Environment[_Sample]):
         return item.function_call_output.parts
 
     async def play(self, session: Session[_Sample], endpoint: ModelEndpoint) -> None:
-        """The task's solver, with its limits, to its end."""
+        """Run the task's solver, with its limits, to its end."""
         wanted = {"base_url": endpoint.base_url, "key": endpoint.key, "model": endpoint.model}
         await self._call(session, "play", wanted, "play", secret=endpoint.key)
 
     async def verify(self, session: Session[_Sample], rollout: Rollout) -> Outcome:
-        """What the task's scorers say."""
+        """The verdict of the task's scorers."""
         wanted = {
             "items": [*_prompt(rollout.task), *items_to_list(rollout.items)],
             "stop": rollout_pb2.StopReason.Name(rollout.stop_reason),
@@ -260,13 +262,13 @@ class InspectEnvironment(Environment[_Sample]):
         except NoVerdict as error:
             raise MeshError(
                 _VERIFIER_FAULT,
-                f"The environment 'inspect' gave no verdict on the sample "
+                f"The environment 'inspect' returned no verdict on the sample "
                 f"{rollout.task.id!r}: {error}.",
                 metadata={"verifier": "inspect", "stage": "verify"},
             ) from None
 
     async def close_session(self, session: Session[_Sample]) -> None:
-        """End the sample, however far it is."""
+        """End the sample, in whatever state it is."""
         state = session.state
         self._open.pop(state.id, None)
         if state.peer is None or state.peer.lost is not None:
@@ -274,7 +276,9 @@ class InspectEnvironment(Environment[_Sample]):
         try:
             await state.peer.call("close", {"session": state.id}, _CLOSE_S)
         except PeerFault as error:
-            _LOGGER.warning("a sample of %s could not be ended: %s", self._task, error)
+            _LOGGER.warning(
+                "a sample of %s did not end when its session closed: %s", self._task, error
+            )
 
     def _new_peer(self) -> PeerProcess:
         return PeerProcess(self._options, self._answer)
@@ -287,7 +291,8 @@ class InspectEnvironment(Environment[_Sample]):
             if self._ours and limits:
                 # An agent has limits of its own, and Inspect sees the whole at its end alone.
                 _LOGGER.warning(
-                    "agents of the mesh are not held to the limits of %s (%s): give them their own",
+                    "the limits of %s (%s) do not apply to the mesh's agents: "
+                    "set max_steps and --timeout",
                     self._task,
                     ", ".join(limits),
                 )
@@ -297,7 +302,9 @@ class InspectEnvironment(Environment[_Sample]):
         sample_id = task.require(_KEY, str)
         row = self._listed().rows.get(sample_id)
         if row is None:
-            raise TaskInvalid(_KEY, f"names no sample of the Inspect task: {sample_id!r}")
+            raise TaskInvalid(
+                _KEY, f"is {sample_id!r}, which is not the id of a sample of the Inspect task"
+            )
         if row["problem"]:
             raise TaskInvalid(_KEY, f"names a sample that Inspect can't run: {row['problem']}")
         return row

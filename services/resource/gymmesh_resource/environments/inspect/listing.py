@@ -1,4 +1,4 @@
-"""The samples of an Inspect task, read from a process of the framework's own."""
+"""The samples of an Inspect task, read by a process of Inspect."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _read: dict[str, TaskListing] = {}
 
 @dataclass(frozen=True, slots=True)
 class TaskListing:
-    """What there is to know of a task.
+    """The description and the samples of a task.
 
     about: see `load` of the script. rows: its samples by id: `input`, `sandbox`, `problem`.
     """

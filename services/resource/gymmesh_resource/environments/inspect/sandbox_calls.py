@@ -1,4 +1,4 @@
-"""What the samples of Inspect do in the sandboxes of a session."""
+"""The calls of Inspect's samples in the sandboxes of a session."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _FILE_FAULTS: Final = {
 
 
 def role_of(name: str, services: list[Any]) -> str:
-    """The role of a sandbox that Inspect calls `name`: its first is the agent's workspace."""
+    """The role of a sandbox that Inspect calls `name`. The first one is the agent's workspace."""
     return WORKSPACE if name == services[0]["name"] else name
 
 
@@ -40,7 +40,7 @@ def sandbox_spec(
 ) -> SandboxSpec:
     """The sandbox of a service, see `services_of` of the script. Raises TaskInvalid.
 
-    image: what takes the place of its own image or build; empty: nothing does.
+    image: replaces the sandbox's own image or build, unless empty.
     """
     build = None
     if not image and service.get("build"):

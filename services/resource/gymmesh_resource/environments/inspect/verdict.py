@@ -11,14 +11,14 @@ _SHOWN: Final = 200
 
 
 class NoVerdict(Exception):
-    """The scores give no reward; the text says why, in one clause."""
+    """The scores have no reward; the text is the reason, as one clause."""
 
 
 def verdict_of(answer: Mapping[str, Any], wanted: str | None) -> Outcome:
-    """The verdict of what `verify` of the script answers.
+    """The verdict from the answer of the script's `verify`.
 
-    wanted: which score is the reward: `scorer`, or `scorer.key` of one with several values. None:
-    the first scorer's. Raises NoVerdict.
+    wanted: the score that is the reward: `scorer`, or `scorer.key` if the scorer returns several
+    values. None: the first scorer's. Raises NoVerdict.
     """
     scores = {score["name"]: score for score in answer["scores"]}
     if not scores:
@@ -30,17 +30,21 @@ def verdict_of(answer: Mapping[str, Any], wanted: str | None) -> Outcome:
         **({"limit": answer["limit"]["type"]} if answer["limit"] else {}),
     }
     if score["unscored"]:
-        reason = score["explanation"] or f"the scorer {name} left the sample unscored"
+        reason = score["explanation"] or f"the scorer {name} returned no score for this sample"
         return Skipped(reason, evidence)
     numbers = score["numbers"]
     if key is None:
         if len(numbers) > 1:
             keys = ", ".join(f"{name}.{one}" for one in numbers)
-            raise NoVerdict(f"the scorer {name} gave several values; choose by score: {keys}")
+            raise NoVerdict(
+                f"the scorer {name} returned several values; set the option score to one of {keys}"
+            )
         key = next(iter(numbers), None)
     if key is None or key not in numbers:
         shown = repr(score["value"])[:_SHOWN]
-        raise NoVerdict(f"the scorer {name} gave {shown}, which Inspect can't convert to a number")
+        raise NoVerdict(
+            f"the scorer {name} returned {shown}, which Inspect can't convert to a number"
+        )
     components = {
         one if not part else f"{one}.{part}": number
         for one in scores
@@ -59,7 +63,7 @@ def _chosen(scores: Mapping[str, Any], wanted: str | None) -> tuple[str, str | N
     for name in scores:
         if wanted.startswith(f"{name}."):
             return name, wanted[len(name) + 1 :]
-    raise NoVerdict(f"there is no score {wanted}; its scorers returned {', '.join(scores)}")
+    raise NoVerdict(f"the option score is {wanted}, but the scorers returned {', '.join(scores)}")
 
 
 def _evidence(score: Mapping[str, Any]) -> dict[str, Any]:

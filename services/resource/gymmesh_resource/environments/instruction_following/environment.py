@@ -30,7 +30,7 @@ _SHORT = 5_000
 
 
 class InstructionFollowingEnvironment(Environment[None]):
-    """Prompts with instructions; the reward tells whether, or how many, were followed."""
+    """Prompts with instructions. The reward is whether all, or how many, were followed."""
 
     version = "2"
     # NeMo Gym's checks are IFEval's.
@@ -48,9 +48,9 @@ class InstructionFollowingEnvironment(Environment[None]):
     ) -> None:
         """Options.
 
-        grading_mode: used for all tasks, whatever their rows say.
-        check_timeout_s: seconds of processor time for the checks of a long response; beyond that
-            none is followed.
+        grading_mode: the mode for all tasks, whatever their rows say.
+        check_timeout_s: seconds of processor time for the checks of a long response. A response
+            that exceeds the limit follows no instruction.
         """
         self._mode = grading_mode
         self._timeout_s = check_timeout_s
@@ -61,7 +61,7 @@ class InstructionFollowingEnvironment(Environment[None]):
         _mode(task)
 
     def expected(self, task: Task) -> Expected | None:
-        """The row's `right_answer`: one that follows all instructions, where the row has one."""
+        """The row's `right_answer`, which follows all instructions, if the row has one."""
         answer = task.payload.get("right_answer")
         return Expected(answer) if isinstance(answer, str) and answer.strip() else None
 

@@ -41,7 +41,7 @@ def bind(name: str, given: Mapping[str, Any], as_ifeval: bool = False) -> Check:
     if name not in INSTRUCTIONS:
         near = difflib.get_close_matches(name, INSTRUCTIONS, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise UnknownInstruction(f"names no instruction that can be checked: {name!r}{hint}")
+        raise UnknownInstruction(f"is {name!r}, which is not a known instruction{hint}")
     ours = INSTRUCTIONS[name]
     check, kinds = REFERENCE.get(name, ours) if as_ifeval else ours
     values = read(kinds, given)

@@ -1,9 +1,10 @@
-"""Tells an answer that leaves its judge without a verdict from a judge that has none to give.
+"""Distinguishes an answer that prevents a verdict from a judge that has no verdict on any answer.
 
-A judge may be left without a verdict by what it is shown: by an answer that is longer than its
-context, that its endpoint refuses, or that talks it out of its task. Were that a failure, which is
-retried, a policy could choose it. So the same question is then put about a harmless answer: where
-the judge has a verdict on that one, it is the answer's doing, and worth nothing.
+An answer can prevent a verdict: it may be longer than the judge's context, the endpoint may refuse
+it, or it may talk the judge out of its task. If this were a failure, which is retried, a policy
+could cause it on purpose. So the judge is then asked the same question about a harmless answer. If
+the judge has a verdict on the harmless answer, the policy's answer was the cause and gets no
+reward.
 """
 
 from __future__ import annotations
@@ -26,21 +27,21 @@ _REFUSED = (
 
 
 class AnswerUnjudged(Exception):
-    """The judge has no verdict on this answer, but has one on a harmless one; the text says why."""
+    """The judge has a verdict on a harmless answer, but not on this one; the text is the reason."""
 
 
 class AnswerRefused(AnswerUnjudged):
-    """The judge's endpoint does not take this answer: it is too long for it, or not allowed."""
+    """The judge's endpoint refuses this answer: the answer is too long, or not allowed."""
 
 
 async def judged(ask: Callable[[str], Awaitable[T | None]], answer: str) -> T | None:
-    """What `ask` finds about the answer, asked about `HARMLESS` too where it finds nothing.
+    """The judge's verdict on the answer. Without a verdict, the judge is asked about `HARMLESS`.
 
-    `ask` asks the judge about an answer; None is no verdict. Gives None where the judge has no
-    verdict on either. Raises `AnswerUnjudged`, and MeshError MODEL_* for what is not about answers.
+    `ask` asks the judge about an answer; None: no verdict. Returns None if the judge has no verdict
+    on either answer. Raises `AnswerUnjudged`, and MeshError MODEL_* for failures of the model.
     """
     verdict: T | None = None
-    unjudged = AnswerUnjudged("the judge gave no verdict on this answer")
+    unjudged = AnswerUnjudged("the judge returned no verdict on this answer")
     try:
         verdict = await ask(answer)
     except MeshError as error:

@@ -60,10 +60,10 @@ _EVIDENCE = 1_000
 
 
 class LlmJudgeEnvironment(Environment[None]):
-    """Answers judged by the model `judge`, in NeMo Gym's rows.
+    """Answers judged by the model `judge`; rows as in NeMo Gym.
 
-    The reward is 1.0 for an equivalent answer, the fulfilled part of a rubric, or a score
-    between 0.0 and 1.0.
+    The reward is 1.0 for an equivalent answer, the fulfilled share of a rubric, or a score from 0.0
+    to 1.0.
     """
 
     version = "2"
@@ -98,15 +98,17 @@ class LlmJudgeEnvironment(Environment[None]):
         max_answer_chars: Annotated[int, msgspec.Meta(ge=1)] | None = None,
         unreadable: Literal["fail", "skip"] = "fail",
     ) -> None:
-        """Options; those that NeMo Gym's judges have too are named and preset as there.
+        """Options. Options that NeMo Gym's judges have too have the same names and defaults.
 
-        mode: how to judge; auto takes a rubric where the row has one, else its expected_answer,
-            else its judge_instructions. rule compares texts by `grading_rule`, without a judge.
-        judge_params: Responses parameters of the judge's calls. judge_system: replaces the
-            first sentence of its instructions. judge_prompt_template: the prompt of equivalence.
-        unreadable: what becomes of a rollout whose judge has no verdict on any answer: a failure
-            of the verifier, which may be retried, or a rollout that is not judged.
-        max_answer_chars: longer answers get 0.0 and the judge is not asked.
+        mode: how to judge. `auto` chooses by the row: its rubric, otherwise its expected_answer,
+            otherwise its judge_instructions. `rule` compares texts by `grading_rule`, without a
+            judge.
+        judge_params: parameters of the judge's calls, as in the Responses API.
+        judge_system: replaces the first sentence of the judge's instructions.
+        judge_prompt_template: the prompt of mode `equivalence`.
+        unreadable: what happens if the judge has no verdict on any answer. `fail`: the verifier
+            fails, and the rollout may be retried. `skip`: the rollout is not judged.
+        max_answer_chars: a longer answer gets 0.0 without a question to the judge.
         """
         if judge_prompt_template is not None:
             prompts.check_template(judge_prompt_template)
@@ -136,7 +138,7 @@ class LlmJudgeEnvironment(Environment[None]):
         self._places = asyncio.Semaphore(judge_concurrency)
 
     def called_models(self) -> Sequence[str]:
-        """The judge, unless texts are compared by rule."""
+        """The judge, except in mode `rule`."""
         return () if self._mode == "rule" else self.models
 
     def check_task(self, task: Task) -> None:
@@ -145,14 +147,14 @@ class LlmJudgeEnvironment(Environment[None]):
         if mode == "rubric":
             rows.criteria(task, as_nemo=self._as_nemo(task))
         elif mode != "score" and rows.expected(task) is None:
-            raise TaskInvalid("expected_answer", "is missing; answers are compared with it")
+            raise TaskInvalid("expected_answer", "is missing; the mode needs it to compare answers")
         rows.expected(task)
         rows.instructions(task)
         rows.output_regex(task)
 
     def expected(self, task: Task) -> Expected | None:
-        """The reference; for a rubric, which criteria an answer meets, as a JSON object, which
-        a scripted judge can read.
+        """The reference. For a rubric: a JSON object of the criteria that an answer meets, which a
+        scripted judge can read.
         """
         mode = rows.mode_of(task, self._mode)
         if mode == "rubric":
@@ -215,7 +217,7 @@ class LlmJudgeEnvironment(Environment[None]):
                         texts.grade, self._rule, given, wanted, cpu_s=_COMPARE_S
                     )
                 except AnswerTooMuch as error:
-                    return _worth_nothing("rule", f"comparing this answer failed: {error}")
+                    return _worth_nothing("rule", f"the comparison of this answer failed: {error}")
         evidence = {"mode": "rule", "equivalence_score": score}
         explanation = f"the texts agree to {score:.0%} by the rule {self._rule}"
         return Verdict(score, evidence=evidence, explanation=explanation)

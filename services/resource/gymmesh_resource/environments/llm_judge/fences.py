@@ -1,11 +1,11 @@
-"""Prompts in which material to be judged cannot pass for instructions or for a verdict.
+"""Prompts in which the judged material can't be mistaken for instructions or for a verdict.
 
-Invariants: a piece of material stands between two marker lines with a code that occurs in none
-of the pieces, so that no material can end itself; and no piece contains a verdict label, so that
-a judge that quotes the material verbatim does not thereby write a verdict.
+Invariants: each piece of material is between two marker lines with a code that occurs in no piece,
+so no piece can contain its own end. No piece contains a verdict label, so a judge that quotes a
+piece verbatim does not write a verdict.
 
-The code is a hash of the material: to write it into an answer one would have to know the hash of a
-text that contains it. The same material makes the same prompt, by which recorded judges are found.
+The code is a hash of the material, so an answer can't contain the code of a prompt that contains
+the answer. The same material makes the same prompt, by which recorded judges are found.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _CODE = 12
 class Fenced:
     """Pieces of material, each between its markers.
 
-    `code`: what the markers carry. `blocks`: the text of each piece with its markers, by name.
+    `code`: the code in the markers. `blocks`: by name, the text of each piece with its markers.
     """
 
     code: str

@@ -1,8 +1,8 @@
 """Asks the judge, and asks once more when its reply cannot be read.
 
-Invariant: what comes back is a verdict that the judge gave. Otherwise `AnswerUnjudged` is raised
-where it is the answer's doing, which makes it worth nothing, or else `UnreadableReply`, which a
-verifier reports as a failure or as not judged, never as a reward.
+Invariant: the result is a verdict of the judge. Without a verdict, `AnswerUnjudged` is raised if
+the answer is the cause; the answer then gets no reward. Otherwise `UnreadableReply` is raised,
+which a verifier reports as a failure or as not judged, never as a reward.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _EVIDENCE = 2_000
 
 
 class UnreadableReply(Exception):
-    """The judge answered twice without a verdict, and so to the same about a harmless answer.
+    """The judge replied twice without a verdict, also about a harmless answer.
 
     `reply`: the end of its last answer.
     """
 
     def __init__(self, reply: str) -> None:
         self.reply = reply
-        super().__init__("the judge gave no verdict that can be read, twice")
+        super().__init__("the judge returned no readable verdict, although asked twice")
 
     def fault(self, verifier: str) -> MeshError:
         return MeshError(
@@ -60,9 +60,9 @@ class JudgeDecision(Generic[T]):
 class Judge:
     """A judge model.
 
-    `ask`: asks the model, as `Session.ask` does with the model's name given. `params`: its
-    Responses parameters. `places`: how many questions may be open at a time. `system`: the first
-    sentence of its instructions.
+    `ask`: asks the model, as `Session.ask` with the model's name. `params`: parameters of its
+    calls, as in the Responses API. `places`: limits the number of questions in flight. `system`:
+    the first sentence of its instructions.
     """
 
     def __init__(

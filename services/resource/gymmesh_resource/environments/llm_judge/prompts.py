@@ -1,4 +1,4 @@
-"""What a judge is asked, in each mode. The material in the blocks is fenced already."""
+"""The question to a judge, in each mode. The material in the blocks already has its markers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads from a task row what an answer is judged by. Pure."""
+"""Reads the keys of a task row that decide how an answer is judged. Pure."""
 
 from __future__ import annotations
 
@@ -30,11 +30,14 @@ def mode_of(task: Task, wanted: Literal["auto"] | JudgingMode) -> JudgingMode:
         return "equivalence"
     if instructions(task):
         return "score"
-    raise TaskInvalid("expected_answer", "is missing, and so are rubric and judge_instructions")
+    raise TaskInvalid(
+        "expected_answer",
+        "is missing, and so are rubric and judge_instructions; write one of the three",
+    )
 
 
 def expected(task: Task) -> str | None:
-    """The reference answer, at the row's top or in its metadata; None where there is none."""
+    """The reference answer, at the row's top level or in `metadata`; None if there is none."""
     found = _first(task, "expected_answer")
     if found is None:
         return None
@@ -45,7 +48,7 @@ def expected(task: Task) -> str | None:
 
 
 def instructions(task: Task) -> str:
-    """What the row wants the judge to look at; empty where it says nothing."""
+    """The row's `judge_instructions`; empty if the row has none."""
     return optional(task, "judge_instructions", str) or ""
 
 
@@ -88,12 +91,12 @@ def context(task: Task) -> str:
 def criteria(task: Task, *, as_nemo: bool = False) -> list[Criterion]:
     """The rubric's lines. Raises `TaskInvalid`, which names the line.
 
-    as_nemo: any `pass_criteria` but NO is a YES, as the field has it.
+    as_nemo: any `pass_criteria` but NO is a YES, as in NeMo Gym.
     """
     field, rubric = _rubric(task) or ("rubric", None)
     if isinstance(rubric, str):
         if rubric.lstrip().startswith(("[{", '["')):
-            raise TaskInvalid(field, "is a list written as text: write the list itself")
+            raise TaskInvalid(field, "is a list in a text; write the list itself")
         rubric = [rubric]
     if not isinstance(rubric, Sequence) or not rubric:
         raise TaskInvalid(field, "must be a list of at least one criterion")
@@ -114,14 +117,17 @@ def _criterion(line: Any, field: str, as_nemo: bool) -> Criterion:
     if not isinstance(text, str) or not text.strip():
         raise TaskInvalid(field, "has no text under question, criterion or description")
     if "operator" in line:
-        raise TaskInvalid(f"{field}.operator", "is not known: run such rows through nemo_gym")
+        raise TaskInvalid(
+            f"{field}.operator",
+            "is not supported; run rows with an operator through the environment nemo_gym",
+        )
     passes = _passes(line.get("pass_criteria", "YES"), f"{field}.pass_criteria", as_nemo)
     key = "weight" if "weight" in line else "points"
     weight = line.get(key, 1.0)
     if isinstance(weight, bool) or not isinstance(weight, int | float):
         raise TaskInvalid(f"{field}.{key}", "must be a number")
     if not math.isfinite(weight) or abs(weight) > 1e9:
-        raise TaskInvalid(f"{field}.{key}", "must be a number of ordinary size")
+        raise TaskInvalid(f"{field}.{key}", "must be from -1e9 to 1e9")
     return Criterion(text.strip(), passes, float(weight))
 
 

@@ -17,7 +17,7 @@ _PREFIX = 10
 
 
 def extract_last(pattern: str, text: str) -> str | None:
-    """What the last match holds: its first group that is not blank, else the match; or None."""
+    """The first non-blank group of the last match, otherwise the match; None without a match."""
     last = deque(re.finditer(pattern, text, re.MULTILINE | re.DOTALL), maxlen=1)
     if not last:
         return None

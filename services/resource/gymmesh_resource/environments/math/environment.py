@@ -1,7 +1,7 @@
-"""Mathematical questions with one right answer, a calculator at hand.
+"""Mathematical questions with one right answer; tool: a calculator.
 
-Task rows have `expected_answer` (LaTeX or plain text, or a number), as NeMo Gym's
-math_with_judge has them; where a judge is asked, it is shown their `question`, if any.
+Task rows have `expected_answer` (LaTeX, plain text or a number), as in NeMo Gym's math_with_judge.
+A judge also sees the row's `question`, if any.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ _SERVERS = (*_SERVERS_WITH_THIS_JUDGE, "math_with_autograder", "physics_judge", 
 class MathEnvironment(Environment[None]):
     """Mathematical questions with one right answer; tool: a calculator.
 
-    The reward is 1.0 when the answer is equivalent to `expected_answer`, else 0.0; by
-    `compat: nemo` it is the verdict of math-verify alone. Where the option `judge` says so, a
-    model `judge` has the last word on answers that are rejected.
+    The reward is 1.0 if the answer is equivalent to `expected_answer`, otherwise 0.0. With
+    `compat: nemo`, math-verify alone decides. With the option `judge`, a model `judge` decides on
+    answers that the rules reject.
     """
 
     version = "4"
@@ -80,14 +80,17 @@ class MathEnvironment(Environment[None]):
             whose answers are constrained by the schema.
         answer_from: where to look for the answer: in everything that the model wrote, or in its
             last message.
-        evaluated: whether an answer that is not computed (37*43), or that is in the prompt, is
-            worth 0.0; by default if a whole number or a decimal is expected.
-        judge_workers: the number of processes that compare answers. judge_timeout_s: seconds of
-            processor time for one comparison; an answer that takes more is worth 0.0.
-        judge: whether to ask a model `judge` about boxed answers that the library rejects, in both
-            orders. judge_unboxed: also about answers without a box.
-        judge_failsafe: what happens if a judge returns no label: the rollout fails at that model,
-            or the library's verdict counts. A judge that cannot be called is always a failure.
+        evaluated: whether an answer that is not computed (37*43), or that occurs in the prompt,
+            gets 0.0. Default: true if the expected answer is a whole number or a decimal.
+        judge_workers: number of processes that compare answers.
+        judge_timeout_s: seconds of processor time for one comparison. An answer that needs more
+            gets 0.0.
+        judge: whether to ask a model `judge` about boxed answers that the rules reject, with the
+            two answers in both orders.
+        judge_unboxed: whether to ask the judge about answers without a box, too.
+        judge_failsafe: what happens if a judge returns no label: the rollout fails at this model
+            (`fail`), or the library's verdict counts (`library`). If the judge cannot be called,
+            the rollout always fails.
         judge_params: the parameters of the judge's calls, such as temperature.
         """
         if tool_pattern is not None:
@@ -107,20 +110,20 @@ class MathEnvironment(Environment[None]):
         self._warming: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Import what the check of a task needs, so that the first one takes no longer."""
+        """Import what the check of a task needs, so that the first check takes no longer."""
         await asyncio.to_thread(worker.load)
 
     async def close(self) -> None:
-        """Let no more processes get ready."""
+        """Stop the start of further worker processes."""
         await cancel_and_wait(self._warming)
         self._warming = None
 
     def called_models(self) -> Sequence[str]:
-        """The judge, where it is asked."""
+        """The judge, with the option `judge`."""
         return ("judge",) if self._judge else ()
 
     def types_by_tool(self) -> Mapping[str, Mapping[str, Any]]:
-        """The calculator's expression, held to `tool_pattern` where one is given."""
+        """The type of the calculator's expression: text that matches `tool_pattern`, if set."""
         if self._tool_pattern is None:
             return {}
         held = Annotated[str, msgspec.Meta(pattern=self._tool_pattern)]
@@ -142,7 +145,7 @@ class MathEnvironment(Environment[None]):
                 raise TaskInvalid("expected_answer", str(error)) from None
 
     async def create_state(self, task: Task, seed: int) -> None:
-        """No state; but with the first session the processes get ready in the background."""
+        """No state. The first session starts the worker processes in the background."""
         if self._warming is None:
             self._warming = asyncio.get_running_loop().create_task(self._warm())
 
@@ -218,15 +221,20 @@ class MathEnvironment(Environment[None]):
                 raise TaskInvalid("expected_answer", str(error)) from None
             found = find_answer(text)
             answer = found.texts[0] if found.texts else None
-            return unjudged(expected, answer, found.source, "only a judge can compare with it")
+            return unjudged(
+                expected,
+                answer,
+                found.source,
+                "only a judge can compare answers with this expected answer",
+            )
 
     async def compare(
         self, expected_answer: str, response_text: str, prompt: str = ""
     ) -> MathScore:
-        """The right verdict. An answer that cannot be compared within its bounds is worth 0.0,
-        provided that the expected one alone can be.
+        """The verdict. An answer that cannot be compared within the limits gets 0.0, if the
+        expected answer alone can be compared.
 
-        Raises `ExpectedAnswerError` (mend the task), TimeoutError, `PoolError`.
+        Raises `ExpectedAnswerError` (correct the task), TimeoutError, `PoolError`.
         """
         try:
             return await self.work_on_answer(
@@ -245,7 +253,7 @@ class MathEnvironment(Environment[None]):
         return unjudged(expected_answer, answer, found.source, failure)
 
     async def compare_as_nemo(self, expected_answer: str, response_text: str) -> MathScore:
-        """The verdict of math-verify alone, as NeMo Gym's math_with_judge has it; as `compare`."""
+        """The verdict of math-verify alone, as in NeMo Gym. Raises as `compare`."""
         try:
             return await self.work_on_answer(
                 library.judge, expected_answer, response_text, cpu_s=self._timeout_s

@@ -207,7 +207,7 @@ def _parse_expected(expected_answer: str) -> list[Any]:
 
     bare = _without_delimiters(expected_answer)
     if not bare:
-        raise ExpectedAnswerError("The task's expected_answer is empty: give the answer there.")
+        raise ExpectedAnswerError("The task's expected_answer is empty; write the right answer.")
     gold: list[Any] = parse(_boxed(bare), [LatexExtractionConfig()], parsing_timeout=None)
     if not gold:
         raise ExpectedAnswerError(

@@ -1,4 +1,4 @@
-"""What a verdict on a mathematical answer is, and the error of a task that allows none."""
+"""The verdict on a mathematical answer, and the error of a task that can't be judged."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ EVIDENCE = 1_000
 
 
 class ExpectedAnswerError(ValueError):
-    """The task's expected answer cannot be judged against; the task is wrong."""
+    """No answer can be compared with the task's expected answer: the task is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,12 +18,12 @@ class MathScore:
     r"""The judgement of one response.
 
     `reward`: 1.0 if the answer is equivalent to the expected one, else 0.0.
-    `extracted`: the answer as it was understood (or the text itself when it could not be
-    parsed), at most 1,000 characters; None when the response has no answer.
-    `expected`: the expected answer as it was understood.
-    `source`: where the answer stood: in a ``\boxed{}``, in the text, or nowhere.
-    `failure`: why a response could not be compared, which makes it worth 0.0; else empty.
-    `compared`: how, where the two were compared: what was rounded, coerced, or not looked at.
+    `extracted`: the parsed answer, or its text if it could not be parsed, at most 1,000 characters;
+    None if the response has no answer.
+    `expected`: the parsed expected answer.
+    `source`: where the answer was found: in a ``\boxed{}``, in the text, or nowhere.
+    `failure`: why the response could not be compared and gets 0.0; otherwise empty.
+    `compared`: how the two were compared: what was rounded, converted, or ignored.
     """
 
     reward: float

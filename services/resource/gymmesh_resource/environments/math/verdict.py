@@ -56,8 +56,8 @@ from gymmesh_resource.environments.math.score import (
 
 @dataclass(frozen=True, slots=True)
 class ExpectedForms:
-    """The expected answer: its text, and what it may denote, which is nothing where only the
-    library can read it.
+    """The expected answer: its text, and its possible meanings; none if only the library can read
+    it.
     """
 
     text: str
@@ -76,16 +76,16 @@ def warm_up() -> None:
 def read_expected(text: str) -> ExpectedForms:
     """Read the expected answer. Pure and quick. Raises `ExpectedAnswerError`."""
     if not text.strip().strip("$"):
-        raise ExpectedAnswerError("is empty: give the answer there")
+        raise ExpectedAnswerError("is empty; write the right answer")
     if words.is_sentence(text) and number_of_words(text.strip()) is None:
         raise ExpectedAnswerError(
-            f"{text[:100]!r} is a sentence, which no answer is likely to match: give a "
-            "number, an expression or a word, or use the option judge"
+            f"{text[:100]!r} is a sentence, which no answer is likely to match; write a "
+            "number, an expression or a word, or set the option judge: true"
         )
     try:
         forms = read(text)
     except Untrue as error:
-        raise ExpectedAnswerError(f"{text[:100]!r}: {error}. Give only the final answer") from None
+        raise ExpectedAnswerError(f"{text[:100]!r}: {error}. Write only the final answer") from None
     except Unreadable as error:
         if not library.is_notation(text):
             raise ExpectedAnswerError(f"{text[:100]!r} cannot be read: {error}") from None
@@ -107,8 +107,8 @@ def judge(
     (``\boxed{1} and \boxed{2}``). An empty last box is not an answer, and then the text outside
     boxes is ignored.
 
-    evaluated: whether an answer that is not computed, or that is in the prompt, is worth nothing;
-    None: if a whole number or a decimal is expected.
+    evaluated: whether an answer that is not computed, or that is in the prompt, gets 0.0. None:
+    true if a whole number or a decimal is expected.
 
     Raises `ExpectedAnswerError`.
     """
@@ -131,7 +131,7 @@ def judge(
 
 
 def check_expected(expected_answer: str) -> None:
-    """Compare the expected answer with itself; `ExpectedAnswerError` if that is no success."""
+    """Compare the expected answer with itself. Raises `ExpectedAnswerError` if they differ."""
     expected = read_expected(expected_answer)
     if not expected.forms:
         library.check_expected(expected_answer)

@@ -1,10 +1,10 @@
 """A connection to one MCP server, and the server's process where it has one.
 
-Invariant: the process ends with the connection, whatever happens: `close` asks it to stop and
-kills it and its children after a grace period, and it dies with us where we are killed.
+Invariant: the process ends with the connection. `close` asks the process to stop, and kills it and
+its children after a grace period. If this service is killed, the process dies too.
 
-The client library wants its connection opened and closed in one task, so each has a task that
-does nothing else (`_keep`), and is ended by an event, never by being cancelled.
+The client library requires that one asyncio task opens and closes a connection. So each connection
+has its own task (`_keep`), which an event ends, never a cancellation.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ OpensStreams: TypeAlias = "Callable[[], contextlib.AbstractAsyncContextManager[t
 class McpConnection:
     """One connection.
 
-    server: how it is reached, as a user describes it, or what opens its streams. start_s: seconds
-    for the server to start and to list its tools.
+    server: the server's options, or a function that opens its streams. start_s: seconds for the
+    server to start and to list its tools.
     """
 
     def __init__(self, name: str, server: ServerOptions | OpensStreams, start_s: float) -> None:
@@ -64,7 +64,7 @@ class McpConnection:
 
     @property
     def lost(self) -> bool:
-        """Whether it is of no use any more."""
+        """Whether the connection has ended."""
         return self._stop.is_set() or (self._keeper is not None and self._keeper.done())
 
     async def open(self) -> None:
@@ -79,7 +79,7 @@ class McpConnection:
             raise
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> CallToolResult:
-        """The server's answer. Raises `ServerLost`, and `ToolError` for a call that it refuses."""
+        """The server's answer. Raises `ServerLost`, and `ToolError` if the server rejects it."""
         from mcp import MCPError
         from pydantic import ValidationError
 

@@ -1,4 +1,4 @@
-"""What an MCP tool answered, as a model is shown it."""
+"""The answer of an MCP tool, as the model sees it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def answer(result: CallToolResult) -> str | responses_pb2.ContentParts:
 
 
 def text(result: CallToolResult) -> str:
-    """The answer as text; its structured content only where there is nothing else."""
+    """The answer as text; its structured content only if it has no other content."""
     if not result.content and result.structured_content is not None:
         return dumps(result.structured_content).decode()
     return "\n".join(map(_text, result.content))

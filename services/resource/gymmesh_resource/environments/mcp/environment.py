@@ -1,7 +1,7 @@
 """Tools of MCP servers in an environment.
 
-A session offers the tools of all servers. A server is a process of the session's own, unless it
-is shared; so what a rollout does to one harms no other.
+A session offers the tools of all servers. Each session has its own process of a server, unless the
+server is shared. So a rollout can't harm the server of another rollout.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class _Servers:
 class McpEnvironment(Environment[_Servers]):
     """The tools of MCP servers, over standard streams or streamable HTTP.
 
-    Verdicts compare the model's last message with `expected_answer`, if there are any.
+    The option `verdict` chooses how the model's last message is compared with `expected_answer`.
     """
 
     version = "3"
@@ -77,19 +77,21 @@ class McpEnvironment(Environment[_Servers]):
     ) -> None:
         """Options.
 
-        servers: by a name of your choice, each with a `command` or a `url`.
-        shared: whether all sessions use one process or connection of a server; a server's own
-            `shared` wins.
-        prefix: whether tools are called `server__tool` where two servers share a name, or always.
-        verdict: none; the last message is `expected_answer`; it contains it; a model says so.
+        servers: the servers, each under a name of your choice, with a `command` or a `url`.
+        shared: whether all sessions share one process or connection of a server. The key `shared`
+            of a server takes precedence.
+        prefix: which tools are named `server__tool`: `on_clash`, if two servers have a tool of the
+            same name; or `always`.
+        verdict: `none`; `exact`: the last message is `expected_answer`; `contains`: it contains
+            `expected_answer`; `judge`: a model says that they have the same meaning.
         start_timeout_s: seconds for a server to start and to list its tools.
-        starts_at_once: how many servers may be starting at a time.
+        starts_at_once: number of servers that may start at a time.
         """
         found = installed_version("mcp")
         if int(found.split(".")[0]) < _LIBRARY:
-            raise ValueError(f"mcp {found} is too old: pip install 'gymmesh[mcp]'")
+            raise ValueError(f"mcp {found} is too old: run pip install 'gymmesh[mcp]'")
         if not servers:
-            raise ValueError("servers is empty; give at least one, with a command or a url")
+            raise ValueError("servers is empty; name at least one server, with a command or a url")
         for name, server in servers.items():
             check_server(name, server)
         self._servers = servers
@@ -111,7 +113,7 @@ class McpEnvironment(Environment[_Servers]):
         await asyncio.gather(*(connection.close() for connection in connections))
 
     def check_task(self, task: Task) -> None:
-        """A row that is to be judged needs an `expected_answer`: text, a number, or some texts."""
+        """With a verdict, the row needs an `expected_answer`: text, a number, or a list of them."""
         if self._verdict == "none":
             return
         refuse_others(task, ())
@@ -159,7 +161,7 @@ class McpEnvironment(Environment[_Servers]):
     async def call_other(
         self, session: Session[_Servers], name: str, arguments: dict[str, Any]
     ) -> str | responses_pb2.ContentParts:
-        """Call the tool of its server; what the server says is wrong is shown to the model."""
+        """Call the tool at its server. The model sees an error that the server reports."""
         found = session.state.tools.get(name)
         if found is None:
             raise ToolError(f"No server offers the tool {name!r}.")
@@ -177,15 +179,15 @@ class McpEnvironment(Environment[_Servers]):
         await asyncio.gather(*(connection.close() for connection in own))
 
     def expected(self, task: Task) -> list[Expected]:
-        """The row's `expected_answer`, where a verdict is asked for."""
+        """The row's `expected_answer`, unless `verdict` is `none`."""
         if self._verdict == "none":
             return []
         return [Expected(one, "number" if is_number(one) else "text") for one in _expected(task)]
 
     async def verify(self, session: Session[_Servers], rollout: Rollout) -> Outcome:
-        """Compare the last message with `expected_answer`, or have a model compare them."""
+        """Compare the last message with `expected_answer`, or let the judge compare them."""
         if self._verdict == "none":
-            return Skipped("The environment is configured without a verdict.")
+            return Skipped("The option verdict of the environment is none.")
         expected = _expected(rollout.task)
         if self._verdict != "judge":
             contains = self._verdict == "contains"
@@ -209,7 +211,7 @@ class McpEnvironment(Environment[_Servers]):
             evidence = {"judgement": "none", "failure_reason": str(error)}
             return Verdict(0.0, evidence=evidence, explanation=str(error))
         if correct is None:
-            raise ValueError(f"the judge gave no judgement: {replies[-1][-200:]!r}")
+            raise ValueError(f"the judge returned no judgement: {replies[-1][-200:]!r}")
         return Verdict(
             float(correct),
             evidence={"judgement": replies[-1]},

@@ -1,4 +1,4 @@
-"""How a user describes an MCP server in the configuration."""
+"""The options of an MCP server in the configuration."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import msgspec
 class ServerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One MCP server: a program that speaks over its standard streams, or an address.
 
-    command: the program and its arguments. env: further variables of its environment, which
-        has few of ours (PATH, HOME and the like). cwd: where it runs. quiet: its error output
-        is dropped, rather than written to ours.
-    url: where a server speaks streamable HTTP. headers: sent with each request.
-    tools: only these are offered; by default all.
-    shared: one process or connection for all sessions; by default as the environment says.
+    command: the program and its arguments. env: additional environment variables. Of the service's
+        own variables, the server gets only PATH, HOME and similar ones. cwd: the working directory.
+        quiet: whether its error output is discarded. By default, the service writes it to its own.
+    url: the address for streamable HTTP. headers: HTTP headers of each request.
+    tools: the names of the tools to offer. Default: all.
+    shared: whether all sessions share one process or connection. Default: the environment's option.
     """
 
     command: list[str] = []
@@ -31,7 +31,7 @@ class ServerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 def check_server(name: str, server: ServerOptions) -> None:
-    """Raises ValueError, in one clause, for a server that cannot be meant."""
+    """Raises ValueError, in one clause, for options that are contradictory or incomplete."""
     where = f"servers.{name}"
     if bool(server.command) == (server.url is not None):
         raise ValueError(f"{where} needs either a command or a url")

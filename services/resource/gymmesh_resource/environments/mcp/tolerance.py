@@ -1,7 +1,7 @@
-"""Mends what servers often write wrongly, before the client library refuses the whole answer.
+"""Corrects frequent errors of servers, before the client library rejects the whole answer.
 
-The library checks each answer as a whole: one tool without a schema, or one content part of a kind
-that it does not know, would cost all of them. Functions on results are pure.
+The library checks each answer as a whole: one tool without a schema, or one content part of an
+unknown kind, would make it reject all tools or parts. Functions on results are pure.
 """
 
 from __future__ import annotations

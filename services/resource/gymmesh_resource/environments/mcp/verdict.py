@@ -1,4 +1,4 @@
-"""Whether an answer is the expected one: by its text, or by what a judging model says. Pure."""
+"""Whether an answer is the expected one: by its text, or by the verdict of a judge. Pure."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def _is_list(run: str) -> bool:
 
 
 def question(params: responses_pb2.ResponseParams, expected: Sequence[str], answer: str) -> str:
-    """The question for one rollout; with several expected answers one will do."""
+    """The question for one rollout. If several answers are expected, one is enough."""
     asked = params.input_text or "\n".join(
         text_of(item) for item in params.input if item.message.role == "user"
     )

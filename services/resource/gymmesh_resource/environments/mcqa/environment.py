@@ -51,19 +51,18 @@ class McqaEnvironment(Environment[None]):
     ) -> None:
         r"""Options.
 
-        grading_mode: used for all tasks, whatever their rows say.
+        grading_mode: the mode for all tasks, whatever their rows say.
         label_in_box: whether ``\boxed{C: its text}`` chooses C in strict_single_letter_boxed, and
             with compat in both boxed modes.
-        pattern_timeout_s: seconds of processor time for the patterns that a task brings
-            (`output_regex`).
+        pattern_timeout_s: seconds of processor time for a row's own patterns (`output_regex`).
         """
         self._mode = grading_mode
         self._label_in_box = label_in_box
         self._timeout_s = pattern_timeout_s
 
     def check_task(self, task: Task) -> None:
-        """The row must have `options` and, among their letters, the `expected_answer`; and its
-        prompt must ask for the answer in the form that its mode reads.
+        """The row must have `options`, and one of their letters as `expected_answer`. The prompt
+        must ask for the answer in the form that the row's mode reads.
         """
         expected, question = _expected(task), _question(task)
         if len(expected) != 1 or not expected.isalpha():
@@ -78,7 +77,7 @@ class McqaEnvironment(Environment[None]):
         _mode(task)
 
     def expected(self, task: Task) -> list[Expected]:
-        """The letter; and the option's text, where the mode reads that, too."""
+        """The letter, and the option's text if the mode reads texts too."""
         letter, question = _expected(task), _question(task)
         patterns, mode = _patterns(task), self._mode or _mode(task)
         form = _BOXED if _is_boxed(mode) else _COLON
@@ -97,8 +96,8 @@ class McqaEnvironment(Environment[None]):
         return answers
 
     def choices(self, task: Task) -> list[str]:
-        """The letters, each in a form that the task's mode or patterns read; none where no form is
-        read for every letter.
+        """The letters, each in a form that the task's mode or patterns read. Empty if they read no
+        form for every letter.
         """
         question, patterns = _question(task), _patterns(task)
         letters = sorted(question.letters)
@@ -110,7 +109,7 @@ class McqaEnvironment(Environment[None]):
         return [form.replace(ANSWER, letter) for letter in letters] if form else []
 
     async def verify(self, session: Session[None], rollout: Rollout) -> Verdict:
-        """Compare the chosen letter with the expected one."""
+        """Compare the chosen letter with the expected letter."""
         task = rollout.task
         question, expected = _question(task), _expected(task)
         text = rollout.text.strip()
@@ -159,7 +158,7 @@ class McqaEnvironment(Environment[None]):
         def find(read: str) -> Awaitable[str | None]:
             return self.work_on_answer(by_patterns, read, patterns, options, cpu_s=self._timeout_s)
 
-        problem = "template_metadata.output_regex cannot even read a letter"
+        problem = "template_metadata.output_regex takes too long even on a single letter"
         return await unless_always(lambda: find(text), lambda: find("A"), problem)
 
 

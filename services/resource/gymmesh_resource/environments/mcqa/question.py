@@ -74,7 +74,7 @@ class ChoiceQuestion:
         return frozenset(letter for letter, _ in self.options)
 
     def with_text(self, text: str) -> str | None:
-        """The letter of the first option that reads so, case and spaces aside."""
+        """The letter of the first option with this text, ignoring case and spaces."""
         wanted = " ".join(text.lower().split())
         return next(
             (letter for letter, one in self.options if " ".join(one.lower().split()) == wanted),
@@ -106,7 +106,7 @@ class ChoiceQuestion:
 
 @lru_cache(1024)
 def question_of(options: tuple[tuple[str, str], ...]) -> ChoiceQuestion:
-    """The question with these options; rows are judged many times, and read once."""
+    """The question with these options. Cached, because a row is judged many times."""
     return ChoiceQuestion(options)
 
 

@@ -3,8 +3,8 @@ r"""Which option a response chose. Pure.
 Invariant: every function takes time linear in the text, but for `by_patterns`, whose patterns
 come with the task: run that one where it can be killed.
 
-What is not a choice: a letter or an option that is negated, several of them side by side, a label
-beside the text of another option, and words such as "A" and "I" in a sentence.
+These are not a choice: a negated letter or option, several letters or options side by side, a label
+with the text of another option, and words such as "A" and "I" in a sentence.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ def check_url(url: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError(f"url is {url!r}; write it as http://HOST:PORT")
     if parts.query or parts.fragment:
-        raise ValueError(f"url is {url!r}; it must end with the host or a path")
+        raise ValueError(f"url is {url!r}; it must end with the host and port, or with a path")
     return url.rstrip("/")
 
 

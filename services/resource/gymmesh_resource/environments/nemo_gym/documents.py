@@ -56,7 +56,9 @@ def row_of(task: Task) -> dict[str, Any]:
         row["agent"] = task.message.agent
     own = task.payload.get(OWN_VALUES, {})
     if not isinstance(own, dict):
-        raise TaskInvalid(OWN_VALUES, "must be an object: the server's own values of some keys")
+        raise TaskInvalid(
+            OWN_VALUES, "must be an object with the server's own values for some keys"
+        )
     others = {key: value for key, value in task.payload.items() if key != OWN_VALUES}
     return row | others | own
 

@@ -83,7 +83,7 @@ class ModelServer:
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         path = _PATH.fullmatch(request.path)
         if path is None:
-            return _refused(404, f"there is nothing at {request.path}")
+            return _refused(404, f"there is no endpoint at {request.path}")
         try:
             body = loads(await request.read())
         except CodecError:
@@ -95,7 +95,7 @@ class ModelServer:
         if endpoint is None:
             return _refused(
                 404,
-                "the call is of no episode that runs: it needs its id in the path, "
+                "the call belongs to no running episode: send the episode's id in the path, "
                 f"/ng-rollout/ID/v1/…, or as metadata.{EPISODE_KEY}",
             )
         body["model"] = endpoint.model
@@ -117,8 +117,8 @@ class ModelServer:
                     status=upstream.status, body=text, content_type="application/json"
                 )
         except (aiohttp.ClientError, NoAnswer) as error:
-            _LOGGER.warning("a model call of NeMo Gym broke: %s", type(error).__name__)
-            return _refused(502, "the model endpoint broke off")
+            _LOGGER.warning("a model call of a NeMo Gym server failed: %s", type(error).__name__)
+            return _refused(502, "the model endpoint closed the connection before the answer ended")
 
 
 async def _stream(request: web.Request, upstream: aiohttp.ClientResponse) -> web.StreamResponse:

@@ -106,8 +106,8 @@ class StepProtocol(NemoProtocol):
         """Refused: `/step` runs the tools of an answer together, and needs the whole answer."""
         raise TaskInvalid(
             f"{PARAMS}.tools",
-            "are run by the server's /step, with the whole answer of the model; use the agent "
-            "program with program: environment",
+            "can't be called one by one: the server's /step runs them from the whole answer of "
+            "the model. Use the agent program with program: environment",
         )
 
     async def turn(self, remote: StepSession, new: Transcript) -> Turn:
@@ -115,7 +115,9 @@ class StepProtocol(NemoProtocol):
         step = await self._step(remote, response_of(new.items, remote.row[PARAMS], None), FAULT)
         remote.seen += len(new.items) + bool(step.observation)
         if not (step.observation or remote.over):
-            raise self.server.error("step", "it neither ends the episode nor says anything", FAULT)
+            raise self.server.error(
+                "step", "its answer neither ends the episode nor has a message", FAULT
+            )
         return Turn(step.observation or (), step.reward, remote.over)
 
     async def play(self, remote: StepSession, task: Task, endpoint: ModelEndpoint) -> None:

@@ -132,7 +132,9 @@ def _branches(action: Mapping[str, Any]) -> list[Mapping[str, Any]]:
         return []
     branches = [_resolved(branch, action) for branch in union]
     if not all(isinstance(branch.get("properties"), dict) for branch in branches):
-        raise UnknownSchema("the schema of its actions is a union of more than objects")
+        raise UnknownSchema(
+            "the schema of its actions is a union with a part that is not an object"
+        )
     return branches
 
 

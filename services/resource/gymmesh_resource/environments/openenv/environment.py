@@ -165,7 +165,7 @@ class OpenEnvEnvironment(Environment[_Episode]):
             except ServerRefused as error:
                 raise self._not_opened(error) from error
             if first.done:
-                raise self._fault("reset", "the episode is over before its first step")
+                raise self._fault("reset", "the episode was over before its first step")
             return _Episode(connection, first, held.pop_all())
 
     async def close_session(self, session: Session[_Episode]) -> None:
@@ -205,7 +205,7 @@ class OpenEnvEnvironment(Environment[_Episode]):
         if offered is None:
             raise ToolError(f"The environment has no action {name!r}.")
         if session.done:
-            raise ToolError("The episode is over; nothing was done.")
+            raise ToolError("The episode is over. The action was not executed.")
         action = offered.action(arguments)
         try:
             answer = await self._step(episode.connection, "step", action)
@@ -268,8 +268,8 @@ class OpenEnvEnvironment(Environment[_Episode]):
             return self._fault("reset", str(error)[:_SHOWN])
         return MeshError(
             _Reason.ERROR_REASON_SESSION_LIMIT,
-            f"The OpenEnv server at {self._url} has no room for a further session: "
-            f"{error.message[:_SHOWN]}. Set max_sessions to its limit.",
+            f"The OpenEnv server at {self._url} has no room for another session: "
+            f"{error.message[:_SHOWN]}. Set max_sessions to the server's limit.",
             metadata={"environment": "openenv"},
         )
 
@@ -312,4 +312,4 @@ async def _state(connection: OpenEnvConnection) -> Any:
 
 def _bounded(value: Mapping[str, Any]) -> Any:
     size = len(dumps(value))
-    return value if size <= _EVIDENCE else f"({size} bytes, more than evidence holds)"
+    return value if size <= _EVIDENCE else f"({size} bytes, more than the limit for evidence)"

@@ -29,10 +29,10 @@ def reset_data(task: Task) -> dict[str, Any]:
     if not isinstance(own, dict):
         raise TaskInvalid(_KEY, "must be an object with seed, episode_id or reset")
     if unknown := sorted(own.keys() - _KEYS):
-        raise TaskInvalid(f"{_KEY}.{unknown[0]}", "is unknown; arguments of reset go into `reset`")
+        raise TaskInvalid(f"{_KEY}.{unknown[0]}", "is unknown. Put arguments of reset into `reset`")
     further = own.get("reset", {})
     if not isinstance(further, dict):
-        raise TaskInvalid(f"{_KEY}.reset", "must be an object: the arguments of reset")
+        raise TaskInvalid(f"{_KEY}.reset", "must be an object that has the arguments of reset")
     data = dict(further)
     seed = own.get("seed", task.message.seed if task.message.HasField("seed") else None)
     if seed is not None:

@@ -57,12 +57,12 @@ class SchemaReader:
             problem = f"GET /schema: {type(error).__name__}: {error}"
             raise UnknownSchema(problem[:300]) from error
         if body is None:
-            raise UnknownSchema(f"GET /schema answered more than {self._max_bytes} bytes")
+            raise UnknownSchema(f"GET /schema answered with more than {self._max_bytes} bytes")
         try:
             document = loads(body)
         except CodecError as error:
-            raise UnknownSchema(f"GET /schema did not answer JSON: {error}"[:300]) from None
+            raise UnknownSchema(f"GET /schema did not answer with JSON: {error}"[:300]) from None
         action = document.get("action") if isinstance(document, dict) else None
         if not isinstance(action, dict):
-            raise UnknownSchema("GET /schema has no schema of actions")
+            raise UnknownSchema("GET /schema returned no schema of actions")
         return action

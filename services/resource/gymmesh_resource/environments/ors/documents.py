@@ -101,7 +101,9 @@ def read_call(answer: object) -> CallAnswer:
     if not isinstance(answer, dict) or not isinstance(answer.get("ok"), bool):
         raise BadAnswer("its answer to a call does not say whether the call succeeded")
     if not answer["ok"]:
-        return CallAnswer([], error=str(answer.get("error") or "The call was refused."))
+        return CallAnswer(
+            [], error=str(answer.get("error") or "The server refused the call without a reason.")
+        )
     output = answer.get("output")
     if not isinstance(output, dict):
         raise BadAnswer("it answered a call without an output")

@@ -181,7 +181,9 @@ class OrsEnvironment(Environment[_Remote]):
                 await client.create(sid, {"env_name": self._name, **task_of(task, self._split)})
             except Refused as error:
                 if error.status in (400, 422):
-                    raise TaskInvalid("ors", f"is refused by the server: {error.detail}") from error
+                    raise TaskInvalid(
+                        "ors", f"is rejected by the server: {error.detail}"
+                    ) from error
                 raise self._fault("create", error) from error
             except (NoOrsAnswer, ToolRaised, BadAnswer) as error:
                 raise self._fault("create", error) from error
@@ -232,7 +234,7 @@ class OrsEnvironment(Environment[_Remote]):
         if tool is None:
             raise ToolError(f"The environment has no tool {name!r}.")
         if session.done:
-            raise ToolError("The episode is over; nothing was done.")
+            raise ToolError("The episode is over. The tool was not called.")
         answer = await self._call(remote, tool, arguments, _FAULT)
         if answer.error:
             raise ToolError(answer.error)
@@ -287,7 +289,7 @@ class OrsEnvironment(Environment[_Remote]):
                     await client.post("ping", {}, remote.sid)
             except Refused as error:
                 if error.status in _GONE:
-                    remote.ended = "it has ended the session"
+                    remote.ended = "it ended the session"
             except (NoOrsAnswer, TimeoutError):
                 pass  # the next call says whether the server is there
 
@@ -298,7 +300,9 @@ class OrsEnvironment(Environment[_Remote]):
                 await self._client().post("delete", {}, sid)
                 await self._client().post("delete_session", {}, sid)
         except (NoOrsAnswer, Refused, TimeoutError) as error:
-            _LOGGER.warning("%s: a session was not deleted: %s", self._url, str(error)[:200])
+            _LOGGER.warning(
+                "%s: the server did not delete a session: %s", self._url, str(error)[:200]
+            )
 
     def _client(self) -> OrsClient:
         if self._opened is None:

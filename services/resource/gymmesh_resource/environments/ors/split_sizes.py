@@ -29,7 +29,7 @@ def split_size(url: str, environment: str, split: str, headers: Mapping[str, str
         if not isinstance(number, int) or isinstance(number, bool) or number < 0:
             raise ValueError(f"num_tasks is {str(number)[:50]!r}")
     except (OSError, ValueError, LookupError, TypeError) as error:
-        _LOGGER.warning("%s: the tasks of the split %r cannot be listed: %s",
+        _LOGGER.warning("%s: the tasks of the split %r could not be listed: %s",
                         url, split, _problem(error))  # fmt: skip
         return 0
     return min(number, _MOST_TASKS)
@@ -41,12 +41,12 @@ def _problem(error: Exception) -> str:
             body = error.read(_SHOWN_BYTES).decode(errors="replace")
         said = f" and says {body!r}" if body else ""
         return (
-            f"it answers {error.code}{said}; check the options headers, key_variable, environment"
-            " and split"
+            f"it answered {error.code}{said}. Check the options headers, key_variable, "
+            "environment and split"
         )
     return (
         f"{type(error).__name__}: {error}"[:_SHOWN_BYTES]
-        + "; start the server first, or set the option tasks, or give a task file"
+        + ". Start the server first, set the option tasks, or pass a task file"
     )
 
 

@@ -110,7 +110,7 @@ class ReasoningGymEnvironment(Environment[None]):
         refuse_others(task, ("reasoning_gym",))
         entry = _entry(task)
         if not self._as_nemo(task) and _UNSOLVED.search(entry["answer"] or ""):
-            raise TaskInvalid("answer", "has an integral that still has to be computed")
+            raise TaskInvalid("answer", "has an integral that is not computed")
 
     def _as_nemo(self, task: Task) -> bool:
         """Whether answers are found and scored as NeMo Gym does: by the library alone."""
@@ -173,7 +173,7 @@ class ReasoningGymEnvironment(Environment[None]):
         try:
             score = await self._score(dataset, answer, entry, corrected)
         except AnswerTooMuch as error:
-            score = Score(0.0, f"the scorer gave up on this answer: {error}")
+            score = Score(0.0, f"the scorer could not score this answer: {error}")
         if score.error:
             await self._check_own(dataset, entry, corrected)
         return score
@@ -184,9 +184,9 @@ class ReasoningGymEnvironment(Environment[None]):
         try:
             score = await self._score(dataset, "" if own is None else own, entry, corrected)
         except AnswerTooMuch as error:
-            raise TaskInvalid("metadata", f"cannot be scored by {dataset}: {error}") from None
+            raise TaskInvalid("metadata", f"can't be scored by {dataset}: {error}") from None
         if score.error and own is not None:
-            raise TaskInvalid("metadata", f"cannot be scored by {dataset}: {score.error}")
+            raise TaskInvalid("metadata", f"can't be scored by {dataset}: {score.error}")
 
     async def _score(
         self, dataset: str, answer: str, entry: dict[str, Any], corrected: bool

@@ -70,7 +70,7 @@ def _dataset(name: str, size: int, seed: int, config: Mapping[str, Any]) -> Any:
     try:
         return reasoning_gym.create_dataset(name, **{**config, "seed": seed, "size": size})
     except (TypeError, ValueError, AssertionError) as error:
-        raise GenerateError(f"The dataset {name!r} refuses its settings: {error}") from None
+        raise GenerateError(f"The dataset {name!r} rejects its settings: {error}") from None
 
 
 def _row(name: str, source: Any, index: int, seed: int, answer_tags: bool) -> dict[str, Any]:
@@ -96,12 +96,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python -m gymmesh_resource.environments.reasoning_gym.generate",
         description="Write task rows of reasoning-gym's datasets as JSONL.",
     )
-    parser.add_argument("--dataset", action="append", default=[], help="may be repeated; all")
-    parser.add_argument("--count", type=int, default=100, help="rows in all (100)")
-    parser.add_argument("--seed", type=int, default=0, help="the same rows for the same seed (0)")
-    parser.add_argument("--config", default="{}", help="the generators' settings, a JSON object")
+    parser.add_argument(
+        "--dataset",
+        action="append",
+        default=[],
+        help="a dataset; may be repeated; default: all datasets",
+    )
+    parser.add_argument(
+        "--count", type=int, default=100, help="number of rows in total; default: 100"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, help="the same seed gives the same rows; default: 0"
+    )
+    parser.add_argument(
+        "--config", default="{}", help="settings of the generators, as a JSON object"
+    )
     parser.add_argument("--answer-tags", action="store_true", help="ask for <answer> tags")
-    parser.add_argument("--output", type=Path, help="a file; standard output without it")
+    parser.add_argument("--output", type=Path, help="the output file; default: standard output")
     options = parser.parse_args(arguments)
     try:
         config = json.loads(options.config)

@@ -63,6 +63,8 @@ def fetch(
         if len(rows) == limits.rows or size > limits.size:
             if cut:
                 return rows, False
-            raise QueryError("rows", f"The result is too large, or over {limits.rows:,} rows.")
+            raise QueryError(
+                "rows", f"The result is too large, or has more than {limits.rows:,} rows."
+            )
         rows.append(row)
     return rows, True

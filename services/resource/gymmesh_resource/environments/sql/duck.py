@@ -82,7 +82,7 @@ def _one_select(sql: str) -> None:
     sql.encode()  # a lone surrogate is refused here, with a ValueError
     kinds = [statement.type for statement in duckdb.extract_statements(sql)]
     if kinds != [duckdb.StatementType.SELECT]:
-        raise QueryError("sql", "Only reading is allowed here: write one SELECT statement.")
+        raise QueryError("sql", "Only reading is allowed. Write one SELECT statement.")
 
 
 @contextmanager

@@ -38,7 +38,7 @@ _MEMORY = {"sqlite": 1024**3, "duckdb": 4 * 1024**3}
 # Characters of a query; longer ones are not run.
 _LONGEST = 50_000
 _ROWS = 100_000
-_EMPTY = 'so a wrong query would count as right; set "allow_empty": true if this is intended'
+_EMPTY = 'so a wrong query would count as right. If this is intended, set "allow_empty": true'
 # Seconds of processor time between a query's own limit and the end of its process.
 _GRACE = 5.0
 
@@ -153,7 +153,7 @@ class SqlEnvironment(Environment[None]):
             sql: the statement
         """
         if len(sql) > _LONGEST:
-            raise ToolError(f"The query has {len(sql):,} characters; {_LONGEST:,} are allowed.")
+            raise ToolError(f"The query has {len(sql):,} characters. The limit is {_LONGEST:,}.")
         database = self._question(session.task).database
         limits = self._query_limits
         try:
@@ -161,7 +161,7 @@ class SqlEnvironment(Environment[None]):
         except QueryError as error:
             raise ToolError(str(error)) from None
         except AnswerTooMuch as error:
-            raise ToolError(f"The query had to be ended: {error}.") from None
+            raise ToolError(f"The query was stopped: {error}.") from None
         return shown(result)
 
     def expected(self, task: Task) -> Expected:
@@ -199,10 +199,10 @@ class SqlEnvironment(Environment[None]):
             return await unless_always(
                 lambda: self._run(judge, database, expected, answer, how, limits, seconds=2 * once),
                 lambda: self._run(check_query, database, expected, limits, seconds=once),
-                "the expected query had to be ended",
+                "the expected query was stopped",
             )
         except AnswerTooMuch as error:
-            return Judged(False, f"the query had to be ended: {error}", 0, None)
+            return Judged(False, f"the query was stopped: {error}", 0, None)
         except QueryError as error:
             raise _fault(question, error) from None
 

@@ -61,7 +61,7 @@ def read_question(
     may_be_empty = optional(task, "allow_empty", bool) or False
     key = next((key for key in _DATABASES if key in task.payload), None)
     if key is None:
-        raise TaskInvalid("setup_sql", "is missing, and so is database")
+        raise TaskInvalid("setup_sql", "is missing, and the row has no database either")
     named: str = task.require(key, str)
     if key in _FILES:
         database = Database(path=str(_file(named, key, databases)), engine=engine)
@@ -75,19 +75,22 @@ def _refuse_foreign(task: Task, engine: str) -> None:
         if key in task.payload:
             raise TaskInvalid(
                 key,
-                "says how NeMo Gym's spider2_lite compares results, which is not done here; run "
-                "the row there (environment nemo_gym), or remove the key to compare whole results",
+                "selects how spider2_lite of NeMo Gym compares results, which this environment "
+                "does not support. Run the row in the environment nemo_gym, or remove the key "
+                "to compare whole results",
             )
     dialect = task.payload.get("sql_dialect", engine)
     if dialect != engine:
-        raise TaskInvalid("sql_dialect", f"must be {engine}, the engine that runs the queries")
+        raise TaskInvalid("sql_dialect", f"must be {engine}, the engine of this environment")
 
 
 def _file(name: str, key: str, databases: Path | None) -> Path:
     if databases is None:
-        raise TaskInvalid(key, "names a file, but the option databases gives no folder of them")
+        raise TaskInvalid(
+            key, "names a file, but the option databases does not name a folder of files"
+        )
     if not _NAME.fullmatch(name):
-        raise TaskInvalid(key, "is not a plain file name")
+        raise TaskInvalid(key, "must be the name of a file, without a folder")
     places = [databases / name, databases / name / name]
     for place in places:
         for ending in ("", *_ENDINGS):

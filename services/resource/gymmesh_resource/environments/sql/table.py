@@ -22,7 +22,9 @@ def shown(result: QueryResult) -> dict[str, Any]:
         rows.append(cells)
     answer: dict[str, Any] = {"columns": [name[:_CELL] for name in result.columns], "rows": rows}
     if not result.complete or len(rows) < len(result.rows):
-        answer["note"] = f"Only the first {len(rows)} rows are shown; count or limit them in SQL."
+        answer["note"] = (
+            f"Only the first {len(rows)} rows are shown. Count or limit the rows in SQL."
+        )
     return answer
 
 

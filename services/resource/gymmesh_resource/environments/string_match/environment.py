@@ -54,8 +54,8 @@ class StringMatchEnvironment(Environment[None]):
             # Many other verifiers' rows have an expected answer, too.
             raise TaskInvalid(
                 "extraction_mode",
-                "is missing; an expected answer alone does not say that it is compared as text: "
-                f"give one of {', '.join(MODES)}",
+                "is missing. An expected answer alone does not say how to compare it as text. "
+                f"Set it to one of {', '.join(MODES)}",
             )
         _mode(task)
         _case_sensitive(task)
@@ -101,13 +101,15 @@ class StringMatchEnvironment(Environment[None]):
         given = task.payload.get("number_tolerance", self._tolerance)
         number = isinstance(given, int | float) and not isinstance(given, bool)
         if not number or not math.isfinite(given) or not 0 <= given < 1:
-            raise TaskInvalid("number_tolerance", "must be a number from 0 to below 1")
+            raise TaskInvalid(
+                "number_tolerance", "must be a number that is at least 0 and less than 1"
+            )
         return float(given)
 
 
 def _explained(expected: str, answer: str | None, mode: ExtractionMode) -> str:
     if answer is None:
-        return f"expected {expected[:_EXPLAINED]!r}, found no answer by {mode}"
+        return f"expected {expected[:_EXPLAINED]!r}, found no answer in the mode {mode}"
     return f"expected {expected[:_EXPLAINED]!r}, got {answer[:_EXPLAINED]!r}"
 
 

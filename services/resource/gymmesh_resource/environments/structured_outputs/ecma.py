@@ -71,7 +71,7 @@ def _part(pattern: str, place: int) -> tuple[str, int]:
 def _group(pattern: str, place: int) -> tuple[str, int]:
     found = _GROUP.match(pattern, place)
     if found is None or (found.group() == "(" and pattern.startswith("(?", place)):
-        raise PatternError(f"{pattern[place : place + 5]!r} is not ECMA 262")
+        raise PatternError(f"{pattern[place : place + 5]!r} is not valid in ECMA 262")
     if (name := found["name"]) is not None:
         return f"(?P<{name.replace('$', '_')}>", found.end()
     return found.group(), found.end()
@@ -167,7 +167,7 @@ def _class(pattern: str, place: int) -> tuple[str, int]:
     names: set[str] = set()
     while not pattern.startswith("]", place):
         if place >= len(pattern):
-            raise PatternError("a class is not closed")
+            raise PatternError("a character class is not closed")
         if pattern[place] == "\\":
             names.add(pattern[place + 1 : place + 2])
             part, place = _escape(pattern, place + 1, in_class=True)

@@ -137,7 +137,7 @@ class StructuredOutputsEnvironment(Environment[None]):
             return await unless_always(
                 lambda: self.work_on_answer(function, *arguments, cpu_s=seconds),
                 lambda: self.work_on_answer(judge, schema, "json", "{}", cpu_s=seconds),
-                "no answer could be validated",
+                "even a trivial answer could not be validated",
             )
         except AnswerTooMuch as error:
             return failed("validation_error", f"cannot be validated: {error}")

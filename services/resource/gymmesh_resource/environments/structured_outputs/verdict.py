@@ -76,7 +76,7 @@ def judge(
     """
     wanted = _valid(load_schema(schema, format, compat))
     if not answer.strip():
-        return SchemaResult(0.0, "empty_response", "there is no text")
+        return SchemaResult(0.0, "empty_response", "the answer has no text")
     try:
         value = parse(answer, format, compat)
     except ParseError as error:
@@ -105,7 +105,7 @@ def judge_arguments(schema: str, arguments: str, key: str | None, compat: str = 
         return failed("tool_arguments_parse_error", error)
     if key:
         if not isinstance(value, dict) or key not in value:
-            return failed("missing_tool_payload_key", f"the arguments have no {key!r}")
+            return failed("missing_tool_payload_key", f"the arguments do not have the key {key!r}")
         value = value[key]
     return _validate(value, wanted)
 
@@ -121,7 +121,7 @@ def _header_problem(table: CsvTable, schema: dict[str, Any]) -> str | None:
         if name not in known:
             return f"the header has {name[:_NAME]!r}, which is not a column of the schema"
     missing = sorted(known.difference(table.columns))
-    return f"the header has no {missing[0][:_NAME]!r}" if missing else None
+    return f"the header does not have the column {missing[0][:_NAME]!r}" if missing else None
 
 
 def failed(error: str, message: object) -> SchemaResult:
@@ -161,7 +161,9 @@ def _fitting(schema: dict[str, Any], format: TextFormat) -> dict[str, Any]:
         and kind is not None
         and possible not in (kind if isinstance(kind, list) else [kind])
     ):
-        raise SchemaError(f"is for {kind!r}, but a text in {format} is always an {possible}")
+        raise SchemaError(
+            f"is for {kind!r}, but a text in the format {format} is always an {possible}"
+        )
     if format == "xml" and (problem := root_problem(schema)) is not None:
         raise SchemaError(problem)
     return schema
@@ -181,9 +183,7 @@ def _valid(schema: dict[str, Any]) -> dict[str, Any]:
     for one in waiting:
         divisor = one.get("multipleOf") if isinstance(one, dict) else None
         if isinstance(divisor, float) and not math.isfinite(divisor):
-            raise SchemaError(
-                f"is not a valid JSON Schema: {divisor} as a multipleOf is not finite"
-            )
+            raise SchemaError(f"is not a valid JSON Schema: the multipleOf {divisor} is not finite")
         waiting += DRAFT202012.subresources_of(one)
     return schema
 

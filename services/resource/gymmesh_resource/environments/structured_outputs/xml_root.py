@@ -13,7 +13,7 @@ from gymmesh_resource.environments.structured_outputs.references import referred
 
 # What no parser takes for a name: spaces and signs in it; a digit, a hyphen or a dot in front.
 _NO_NAME = re.compile(r"\A(?:[\d.-]|\Z)|[\s<>&\"'/=;,!?()\[\]{}@#$%^*+|~`\\]")
-_ADVICE: Final = "; put the properties below one, the root element's"
+_ADVICE: Final = ". Put the properties below one property, which becomes the root element"
 
 
 def root_problem(schema: dict[str, Any]) -> str | None:
@@ -24,14 +24,17 @@ def root_problem(schema: dict[str, Any]) -> str | None:
     least = schema.get("minProperties", 0)
     if len(needed) > 1:
         names = ", ".join(repr(name) for name in sorted(needed)[:3])
-        return f"wants {len(needed)} keys ({names}), but XML has one root element{_ADVICE}"
+        return (
+            f"requires {len(needed)} keys ({names}), but an XML document has one root "
+            f"element{_ADVICE}"
+        )
     if isinstance(least, int) and least > 1:
-        return f"wants {least} keys, but XML has one root element{_ADVICE}"
+        return f"requires {least} keys, but an XML document has one root element{_ADVICE}"
     if _allows_none(schema):
-        return f"allows no key, but XML has a root element, which counts as one{_ADVICE}"
+        return f"allows no key, but an XML document has a root element, which is a key{_ADVICE}"
     for name in needed:
         if _NO_NAME.search(name) is not None:
-            return f"wants the key {name[:50]!r}, which is not a valid name of an XML element"
+            return f"requires the key {name[:50]!r}, which is not a valid name of an XML element"
     return None
 
 

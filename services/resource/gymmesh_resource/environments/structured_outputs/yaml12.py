@@ -104,4 +104,4 @@ def _float(text: str) -> float:
 
 
 def _refuse_tag(loader: Any, node: Any) -> Any:
-    raise YamlError(f"the tag {node.tag!r} is not of YAML's core schema")
+    raise YamlError(f"the tag {node.tag!r} is not in the core schema of YAML")

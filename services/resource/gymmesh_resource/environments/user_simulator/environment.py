@@ -134,7 +134,7 @@ class UserSimulatorEnvironment(Environment[Chat]):
         reply = None if chat.brief.opening else await self._reply(session, [first])
         text = reply.text if reply else chat.brief.opening
         if not text:
-            raise _unusable("user", "the simulated user ended the chat before it began")
+            raise _unusable("user", "the simulated user ended the chat before its first message")
         chat.spoken += [first, new_message("assistant", text)]
         chat.opening = text
         chat.replies = 1
@@ -202,7 +202,7 @@ class UserSimulatorEnvironment(Environment[Chat]):
         return Verdict(
             mean if self._mean else float(mean == 1.0),
             components=parts,
-            explanation=f"fell short: {', '.join(fell_short)}" if fell_short else "all parts hold",
+            explanation=f"not met: {', '.join(fell_short)}" if fell_short else "all parts are met",
             evidence={
                 "state_differences": found.differences,
                 "missing_facts": found.missing,
@@ -226,7 +226,7 @@ class UserSimulatorEnvironment(Environment[Chat]):
 
         reply = await judged(ask, text_of(said))
         if reply is None:
-            raise _unusable("user", "the simulated user said nothing")
+            raise _unusable("user", "the simulated user sent no message")
         return reply
 
     async def _reply(self, session: Session[Chat], items: list[responses_pb2.Item]) -> Reply | None:
@@ -270,7 +270,7 @@ class UserSimulatorEnvironment(Environment[Chat]):
             met = await judged(ask, rollout.text)
             stage.note = "met" if met else "not met"
         if met is None:
-            raise _unusable("judge", "the judge gave no label")
+            raise _unusable("judge", "the judge returned no label")
         return met
 
     def _chat(self, task: Task) -> Chat:
@@ -283,7 +283,7 @@ class UserSimulatorEnvironment(Environment[Chat]):
             domain = ShopTools(task.require("state", dict))
         expectation = read_expectation(task.require("expected"), domain)
         if expectation.criteria and not self._judge:
-            raise TaskInvalid("expected.criteria", "needs a judge: set the option judge to true")
+            raise TaskInvalid("expected.criteria", "needs a judge. Set the option judge to true")
         if not expectation.asked:
             raise TaskInvalid("expected", "expects nothing")
         most = payload.get("max_turns", self._most)
@@ -295,6 +295,6 @@ class UserSimulatorEnvironment(Environment[Chat]):
 def _unusable(model: str, cause: str) -> MeshError:
     return MeshError(
         errors_pb2.ERROR_REASON_MODEL_ANSWER_INVALID,
-        f"{cause}, though asked {_AGAIN + 1} times",
+        f"{cause}, after {_AGAIN + 1} tries",
         metadata={"model": model, "cause": cause},
     )

@@ -107,7 +107,7 @@ def _state(value: Mapping[str, Any], domain: Domain) -> dict[str, Any] | None:
         try:
             state, _ = domain.call(state, name, arguments)
         except ToolError as error:
-            raise TaskInvalid(place, f"is refused: {error}") from None
+            raise TaskInvalid(place, f"is rejected: {error}") from None
     merged: dict[str, Any] = patched(state, patch)
     return merged
 

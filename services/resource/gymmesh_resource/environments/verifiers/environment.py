@@ -151,7 +151,9 @@ class VerifiersEnvironment(Environment[PlayedEpisode]):
         named = task.require(_KEY, dict)
         index, key = named.get("index"), named.get("key", "")
         if isinstance(index, bool) or not isinstance(index, int) or index < 0:
-            raise TaskInvalid(f"{_KEY}.index", "must be a whole number, the task's place")
+            raise TaskInvalid(
+                f"{_KEY}.index", "must be a whole number: the index of the task in the taskset"
+            )
         if not isinstance(key, str):
             raise TaskInvalid(f"{_KEY}.key", "must be text")
 
@@ -180,8 +182,8 @@ class VerifiersEnvironment(Environment[PlayedEpisode]):
         if result is None:
             raise MeshError(
                 _VERIFIER_FAULT,
-                "verifiers did not play the episode to its end, so nothing was scored; give its "
-                "agent more time (timeout_s), or set a limit (env.agent.max_turns).",
+                "verifiers did not run the episode to its end, so there is no score. Give the "
+                "agent more time (timeout_s), or set a limit of turns (env.agent.max_turns).",
                 metadata={"verifier": "verifiers", "stage": "verify"},
             )
         try:
@@ -281,5 +283,8 @@ def _failed(
 
 def _start_problem(error: PeerFault, python: str) -> str:
     if isinstance(error, PeerRaised) and error.message.startswith(_NO_VERIFIERS):
-        return f"{python} has no verifiers: run {python} -m pip install 'verifiers>=0.4'"
+        return (
+            f"{python} does not have the package verifiers. Run {python} -m pip install "
+            "'verifiers>=0.4'"
+        )
     return f"verifiers can't load the taskset: {error}"

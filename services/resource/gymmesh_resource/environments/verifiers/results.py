@@ -39,7 +39,7 @@ def verdict_of(result: Mapping[str, Any]) -> Verdict | Skipped:
     if not judged:
         raise EpisodeFailed("no agent ran")
     if not any(trace["rewards"] for trace in judged):
-        return Skipped("the taskset scores nothing", _evidence(traces))
+        return Skipped("the taskset has no scoring function", _evidence(traces))
     several = len(traces) > 1
     components: dict[str, float | Component] = {}
     for trace in traces:

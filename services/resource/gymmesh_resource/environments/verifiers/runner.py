@@ -51,7 +51,7 @@ class Runner:
             ready.cancel()
             if self._serving.done():
                 self._serving.result()  # raises why
-                raise RuntimeError("the shared servers ended")
+                raise RuntimeError("the shared servers of the taskset ended")
 
     async def close(self) -> None:
         """End the shared servers."""
@@ -72,7 +72,7 @@ _runner: Runner | None = None
 def runner() -> Runner:
     """The runner that `load` made."""
     if _runner is None:
-        raise RuntimeError("load comes first")
+        raise RuntimeError("call load before other methods")
     return _runner
 
 
@@ -95,7 +95,7 @@ async def load(host: Any, params: dict[str, Any]) -> dict[str, Any]:
         _check_sandboxed(config)
     limit = params["limit"]
     if limit is None and not env.taskset.bounded:
-        raise ValueError("the taskset has no end: set the option limit")
+        raise ValueError("the taskset has no end. Set the option limit")
     _runner = Runner(env, list(itertools.islice(env.taskset, limit)))
     return {"tasks": len(_runner.tasks), "id": config.env_id}
 
@@ -194,9 +194,9 @@ def _check_sandboxed(config: Any) -> None:
         runtime = getattr(config, name).runtime.type
         if runtime == "subprocess" and loaders.harness_class(seat.id).EXECUTES_CODE:
             raise ValueError(
-                f"the harness {seat.id!r} of the agent {name!r} would run the model's commands on "
-                "this machine, without a sandbox: choose another runtime (docker, podman, prime), "
-                "or set the option unsandboxed to true"
+                f"the harness {seat.id!r} of the agent {name!r} would run the model's commands "
+                "on this machine, without a sandbox. Choose another runtime (docker, podman, "
+                "prime), or set the option unsandboxed to true"
             )
 
 
@@ -215,7 +215,9 @@ def _check_scored_alone(env: Any) -> None:
     elif probe is not None:
         problem = _needs_runner(probe)
     if problem:
-        raise ValueError(f"solver: ours can't judge this taskset, as {problem}; use solver: theirs")
+        raise ValueError(
+            f"solver: ours can't judge this taskset, because {problem}. Use solver: theirs"
+        )
 
 
 def _needs_runner(task: Any) -> str:
@@ -227,7 +229,7 @@ def _needs_runner(task: Any) -> str:
     for scorer in scorers:
         runtime = inspect.signature(scorer).parameters.get("runtime")
         if runtime is not None and runtime.default is inspect.Parameter.empty:
-            return f"{scorer.__name__} looks into the runtime"
+            return f"{scorer.__name__} reads the runtime"
     return ""
 
 
@@ -238,7 +240,7 @@ def _task(params: dict[str, Any]) -> Any:
         raise LookupError(f"the taskset has {len(tasks)} tasks, and none at index {index}")
     if (key := params.get("key")) and tasks[index].key != key:
         raise LookupError(
-            f"the taskset has a different task at index {index} than the row was made of"
+            f"the taskset has another task at index {index} than the task of this row"
         )
     return tasks[index]
 

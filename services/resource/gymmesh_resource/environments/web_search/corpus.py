@@ -90,7 +90,7 @@ class Corpus:
             raise CorpusError(f"{path} is not an index: {error}") from None
         if (application, version) != (APPLICATION_ID, FORMAT):
             self.close()
-            raise CorpusError(f"{path} is not an index of this version; build it again")
+            raise CorpusError(f"{path} is an index of another version. Build the index again")
 
     def close(self) -> None:
         """Close the file; searches under way fail."""

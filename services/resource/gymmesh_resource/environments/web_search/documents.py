@@ -67,7 +67,7 @@ def _read(path: Path, name: str, passed_over: list[str]) -> Iterator[Document]:
         yield from _rows(path)
         return
     if kind not in _PLAIN | _HTML:
-        passed_over.append(f"{path}: not text, Markdown, HTML or JSONL")
+        passed_over.append(f"{path}: the file is not text, Markdown, HTML or JSONL")
         return
     try:
         content = path.read_text(encoding="utf-8-sig")
@@ -75,7 +75,7 @@ def _read(path: Path, name: str, passed_over: list[str]) -> Iterator[Document]:
         raise DocumentError(f"{path} is not UTF-8: byte {error.start}.") from None
     title, text = _page(content) if kind in _HTML else (_heading(content), content)
     if not text.strip():
-        passed_over.append(f"{path}: no text")
+        passed_over.append(f"{path}: the file has no text")
         return
     yield Document(name, "", title[:_TITLE] or Path(name).stem, text.strip())
 
@@ -97,9 +97,9 @@ def _document(line: str, where: str) -> Document:
     key = _text(row, _ID_KEYS, where) or _text(row, ("url",), where)
     text = _text(row, _TEXT_KEYS, where)
     if not key:
-        raise DocumentError(f"{where} has no id (nor doc_id, _id or url).")
+        raise DocumentError(f"{where} has no id. Add id, doc_id, _id or url.")
     if not text.strip():
-        raise DocumentError(f"{where} has no text (nor contents, content or body).")
+        raise DocumentError(f"{where} has no text. Add text, contents, content or body.")
     title = " ".join(_text(row, ("title",), where).split())
     return Document(key, _text(row, ("url",), where), (title or key)[:_TITLE], text.strip())
 

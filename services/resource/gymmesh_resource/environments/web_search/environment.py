@@ -82,7 +82,7 @@ class WebSearchEnvironment(Environment[None]):
             fetch it. retrieval_counts: whether one of them is enough.
         """
         if answer_weight + retrieval_weight <= 0:
-            raise ValueError("answer_weight or retrieval_weight must be above 0")
+            raise ValueError("set answer_weight or retrieval_weight to more than 0")
         self._index = index
         self._hosted = HostedSearch(hosted) if hosted else None
         self._page_chars = page_chars
@@ -111,7 +111,7 @@ class WebSearchEnvironment(Environment[None]):
             self._corpus = self._opened.enter_context(closing(corpus))
         except CorpusError as error:
             raise DefinitionError(
-                f"web_search: {error}; `gym-cli env index DOCS --output FILE` writes one"
+                f"web_search: {error}. `gym-cli env index DOCS --output FILE` builds an index"
             ) from None
 
     async def close(self) -> None:
@@ -126,9 +126,14 @@ class WebSearchEnvironment(Environment[None]):
         refuse_others(task, ())
         accepted, relevant = _accepted(task), _relevant(task)
         if self._weights["answer"] and not accepted:
-            raise TaskInvalid("expected_answer", "is missing; answers are compared with it")
+            raise TaskInvalid(
+                "expected_answer", "is missing. The verifier compares answers with it"
+            )
         if self._weights["retrieval"] and not relevant:
-            raise TaskInvalid("relevant_documents", "is missing; retrieval_weight is above 0")
+            raise TaskInvalid(
+                "relevant_documents",
+                "is missing. It is required because retrieval_weight is more than 0",
+            )
 
     @tool
     async def search(
@@ -159,7 +164,7 @@ class WebSearchEnvironment(Environment[None]):
             look_up = partial(self._corpus.fetch, url_or_id, offset, self._page_chars)
             found = await _timed(look_up)
         if found is None:
-            raise ToolError("There is no such document here. Take an id from a search result.")
+            raise ToolError("There is no such document here. Use an id from a search result.")
         if offset and offset >= found.total:
             raise ToolError(f"The document ends at character {found.total}.")
         end = offset + len(found.text)
@@ -224,7 +229,7 @@ class WebSearchEnvironment(Environment[None]):
 
     async def _search(self, query: str, limit: int) -> list[Hit]:
         if not query.strip():
-            raise ToolError("The query is empty: give words to look for.")
+            raise ToolError("The query is empty. Give the words to search for.")
         if self._hosted is not None:
             return await self._hosted.search(query, limit)
         if self._corpus is None:
@@ -232,7 +237,7 @@ class WebSearchEnvironment(Environment[None]):
         return await _timed(partial(self._corpus.search, query, limit))
 
     def _example_index(self) -> Path:
-        _LOGGER.warning("web_search has no index: it searches its few example documents")
+        _LOGGER.warning("web_search has no index, so it searches only its few example documents")
         folder = tempfile.TemporaryDirectory(prefix="gymmesh-web-search-")
         path = Path(self._opened.enter_context(folder)) / "examples.db"
         build_index(read_documents([_EXAMPLES], []), path)
@@ -251,7 +256,7 @@ async def _timed(work: Callable[[], T]) -> T:
         # In a thread; SQLite itself ends what takes too long.
         return await asyncio.to_thread(work)
     except TooSlow:
-        raise ToolError("The search took too long: use fewer or rarer words.") from None
+        raise ToolError("The search took too long. Use fewer or rarer words.") from None
 
 
 def _accepted(task: Task) -> list[str]:
@@ -262,7 +267,9 @@ def _accepted(task: Task) -> list[str]:
     values = value if isinstance(value, list) else [value]
     for one in values:
         if isinstance(one, bool) or not isinstance(one, str | int | float) or not str(one).strip():
-            raise TaskInvalid("expected_answer", "must be text, a number, or a list of those")
+            raise TaskInvalid(
+                "expected_answer", "must be text, a number, or a list of texts and numbers"
+            )
     if not values:
         raise TaskInvalid("expected_answer", "is an empty list")
     return [str(one) for one in values]

@@ -95,12 +95,12 @@ class HostedSearch:
         try:
             found: Any = json.loads(body)
         except ValueError:
-            raise HostedSearchError("the search service did not answer in JSON") from None
+            raise HostedSearchError("the search service did not answer with JSON") from None
         for key in filter(None, self._options.results.split(".")):
             found = found.get(key) if isinstance(found, Mapping) else None
         if not isinstance(found, list):
             raise HostedSearchError(
-                f"the search service's answer has no list under {self._options.results!r}"
+                f"the answer of the search service has no list under {self._options.results!r}"
             )
         hits = [self._hit(one) for one in found if isinstance(one, Mapping)]
         return [hit for hit in hits if hit.url][:limit]
@@ -120,5 +120,5 @@ async def _read(answer: Any) -> bytes:
     async for chunk in answer.content.iter_chunked(65_536):
         body += chunk
         if len(body) > _BODY:
-            raise HostedSearchError("the search service's answer is too large")
+            raise HostedSearchError("the answer of the search service is too large")
     return bytes(body)

@@ -94,7 +94,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Index files and folders; the exit status is 2 for what cannot be indexed."""
     parser = argparse.ArgumentParser(
         prog="python -m gymmesh_resource.environments.web_search.index",
-        description="Index documents (JSONL, text, Markdown, HTML; folders with all below them).",
+        description="Index documents: JSONL, text, Markdown or HTML files, or folders with "
+        "such files at any depth.",
     )
     parser.add_argument("documents", nargs="+", type=Path, metavar="DOCS")
     parser.add_argument("--output", required=True, type=Path, help="the index file to write")

@@ -71,7 +71,7 @@ async def _attempt(sandbox: SandboxHandle, check: WorkspaceCheck) -> CheckResult
     if check.reward_file:
         removed = await sandbox.exec(["rm", "-rf", check.reward_file], user=check.user)
         if not removed.ok:
-            note = f"{check.reward_file} already existed, and cannot be removed"
+            note = f"{check.reward_file} already existed, and could not be removed"
             return CheckResult(0.0, note, _tail(removed.error_text))
     secret = secrets.token_hex(16)
     stdin = f"{secret}\n" if _PLACEHOLDER in check.prints else ""
@@ -82,7 +82,7 @@ async def _attempt(sandbox: SandboxHandle, check: WorkspaceCheck) -> CheckResult
     if ended.out_of_memory:
         return CheckResult(0.0, "needed more memory than the sandbox has", output)
     if ended.signal == _SIGXCPU or (ended.signal == _SIGKILL and ended.duration_s >= _cpu_s(check)):
-        return CheckResult(0.0, f"used more than {check.timeout_s:g} s of a processor", output)
+        return CheckResult(0.0, f"used more than {check.timeout_s:g} s of CPU time", output)
     if ended.signal == _SIGKILL:
         return "was killed (signal 9)"
     if not check.reward_file or ended.exit_code is None:
@@ -150,8 +150,8 @@ async def _waited(process: ProcessHandle) -> float:
 
 def _starved(check: WorkspaceCheck) -> str:
     return (
-        f"the check {check.name or check.run[:40]!r} was given no processor for its "
-        f"{check.timeout_s:g} s; the machine is too busy"
+        f"the check {check.name or check.run[:40]!r} got no CPU time within {check.timeout_s:g} "
+        "s, because the machine is too busy"
     )
 
 

@@ -195,7 +195,8 @@ class WorkspaceEnvironment(Environment[WorkspaceState]):
             if not _filled(error) or self._folder.size(row.tests) > disk // 2:
                 raise
             raise WorkspaceRefused(
-                f"the work left no room for the tests on its disk of {disk // _MIB} MiB"
+                "the agent's work left too little space for the tests on the sandbox's disk of "
+                f"{disk // _MIB} MiB"
             ) from None
         return [] if around else await remove_links(sandbox, path, root)
 
@@ -236,7 +237,7 @@ class WorkspaceEnvironment(Environment[WorkspaceState]):
                     content += piece
                     if len(content) > self._most_bytes:
                         raise WorkspaceRefused(
-                            f"the workspace's archive is over {self._most_bytes // _MIB} MiB"
+                            f"the workspace's archive is larger than {self._most_bytes // _MIB} MiB"
                         )
         except MeshError as error:
             # The service packs so much and no more.
@@ -244,7 +245,8 @@ class WorkspaceEnvironment(Environment[WorkspaceState]):
             if error.reason != errors_pb2.ERROR_REASON_FIELD_INVALID or most is None:
                 raise
             raise WorkspaceRefused(
-                f"the workspace's files are over {most} bytes, {limit} of the sandbox service"
+                f"the workspace's files are larger than {most} bytes, the limit {limit} of the "
+                "sandbox service"
             ) from None
         return bytes(content)
 
@@ -281,7 +283,9 @@ def _spec(row: WorkspaceRow, network: Reach, *, lent: bool) -> SandboxSpec:
 async def _check_root(sandbox: SandboxHandle) -> None:
     """Raises TaskInvalid for a workspace that is the whole file system."""
     if (await sandbox.about()).sandbox.workdir in ("", "/"):
-        raise TaskInvalid("workdir", "is the image's root: name a folder, or verify_in another way")
+        raise TaskInvalid(
+            "workdir", "is the root of the image. Name a folder, or choose another verify_in"
+        )
 
 
 async def _make_way(sandbox: SandboxHandle, path: str, owner: str, root: str) -> None:

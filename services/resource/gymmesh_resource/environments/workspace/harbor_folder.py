@@ -71,7 +71,9 @@ def harbor_files(
         files[f"environment/{_FILES}/{path}"] = file
     for path, file in _of_set("tests.", row.tests, folder):
         if path == _SCRIPT:
-            raise TaskInvalid("tests", f"has {_SCRIPT}, which is reserved for the script of checks")
+            raise TaskInvalid(
+                "tests", f"has {_SCRIPT}, which is reserved for the script that runs the checks"
+            )
         files[f"tests/{path}"] = file
     if row.solution:
         solution = f"#!/bin/sh\ncd {shlex.quote(_workdir(row))}\n{row.solution}\n"
@@ -82,7 +84,9 @@ def harbor_files(
 def _refuse(row: WorkspaceRow) -> None:
     """Raises TaskInvalid for what a folder cannot say."""
     if not row.image:
-        raise TaskInvalid("image", "is missing; a task folder needs the image that it starts from")
+        raise TaskInvalid(
+            "image", "is missing. A task folder needs the image that its sandbox starts from"
+        )
     if row.verify_in == "snapshot":
         raise TaskInvalid("verify_in", "is 'snapshot', which a task folder cannot express")
     if row.tests.path != _TESTS:
@@ -94,7 +98,9 @@ def _refuse(row: WorkspaceRow) -> None:
             if said:
                 raise TaskInvalid(f"checks[{index}].{key}", "cannot be expressed in a task folder")
         if check.name == "reward":
-            raise TaskInvalid(f"checks[{index}].name", "is 'reward', which is the whole reward")
+            raise TaskInvalid(
+                f"checks[{index}].name", "is 'reward', a name that is reserved for the whole reward"
+            )
 
 
 def _prompt(task: Task) -> str:
@@ -104,10 +110,12 @@ def _prompt(task: Task) -> str:
     texts: list[str] = []
     for number, item in enumerate(params.input):
         if not item.HasField("message") or not (text := text_of(item)):
-            raise TaskInvalid(f"input[{number}]", "is not text; a task folder has one instruction")
+            raise TaskInvalid(
+                f"input[{number}]", "is not text. A task folder has one instruction, which is text"
+            )
         texts.append(text)
     if not texts:
-        raise TaskInvalid("input", "is missing; a task folder needs an instruction")
+        raise TaskInvalid("input", "is missing. A task folder needs an instruction")
     return "\n\n".join(texts) + "\n"
 
 
@@ -211,7 +219,7 @@ def _of_set(key: str, files: FileSet, folder: TaskFolder) -> Iterator[tuple[str,
             if path.is_symlink():
                 raise TaskInvalid(
                     f"{key}folder",
-                    f"has the link {path.name}; only files and folders can be written",
+                    f"has the link {path.name}. Only files and folders can be written",
                 )
             if path.is_file():
                 mode = path.stat().st_mode & 0o777
@@ -228,7 +236,9 @@ def _unpacked(key: str, archive: bytes) -> Iterator[tuple[str, FolderFile]]:
             content = found.extractfile(member) if member.isreg() else None
             path = PurePosixPath(member.name)
             if content is None or path.is_absolute() or ".." in path.parts:
-                raise TaskInvalid(key, f"has {member.name!r}; a task folder has only plain files")
+                raise TaskInvalid(
+                    key, f"has {member.name!r}. A task folder can have only plain files"
+                )
             yield str(path), FolderFile(content.read(), member.mode & 0o777)
 
 

@@ -60,5 +60,7 @@ async def remove_links(sandbox: SandboxHandle, tests: str, user: str) -> list[st
         ["/bin/sh", "-c", _SCRIPT, "links", tests], user=user, timeout_s=_LOOK_S
     )
     if result.timed_out:
-        raise WorkspaceRefused(f"the links of the workspace were not all read within {_LOOK_S:g} s")
+        raise WorkspaceRefused(
+            f"the links of the workspace could not all be read within {_LOOK_S:g} s"
+        )
     return result.text.splitlines()[:_MOST_SHOWN]

@@ -139,7 +139,7 @@ def read_row(task: Task) -> WorkspaceRow:
 def _converted(payload: Mapping[str, Any]) -> WorkspaceRow:
     _check_spelling(payload)
     if "checks" not in payload:
-        raise TaskInvalid("checks", "is missing; give the commands that judge the workspace")
+        raise TaskInvalid("checks", "is missing. Give the commands that judge the workspace")
     known = {name: payload[name] for name in WorkspaceRow.__struct_fields__ if name in payload}
     try:
         return msgspec.convert(known, WorkspaceRow)
@@ -153,7 +153,7 @@ def _check_spelling(payload: Mapping[str, Any]) -> None:
     known = WorkspaceRow.__struct_fields__
     for key in payload:
         if key not in known and (near := difflib.get_close_matches(key, known, 1, _NEAR)):
-            raise TaskInvalid(key, f"is not a key of a workspace's row; did you mean {near[0]!r}?")
+            raise TaskInvalid(key, f"is not a key of a row of workspace. Did you mean {near[0]!r}?")
 
 
 def _checked(row: WorkspaceRow) -> WorkspaceRow:

@@ -26,7 +26,7 @@ class TaskFolder:
     def find(self, key: str, name: str) -> Path:
         """What a row names. Raises TaskInvalid."""
         if self._root is None:
-            raise TaskInvalid(key, "names a file, and the environment has no option `folder`")
+            raise TaskInvalid(key, "names a file, but the environment has no option `folder`")
         found = (self._root / name).resolve()
         if not found.is_relative_to(self._root):
             raise TaskInvalid(key, f"{name!r} leads out of the environment's folder")
@@ -43,7 +43,7 @@ class TaskFolder:
             if not archive.is_file():
                 raise TaskInvalid(f"{key}archive", f"{files.archive!r} is not a file")
             if archive.stat().st_size > _MOST_BYTES:
-                raise TaskInvalid(f"{key}archive", f"{files.archive!r} is over 1 GiB")
+                raise TaskInvalid(f"{key}archive", f"{files.archive!r} is larger than 1 GiB")
 
     def size(self, files: FileSet) -> int:
         """About how many bytes the files have; an archive counts as it is. Raises TaskInvalid."""

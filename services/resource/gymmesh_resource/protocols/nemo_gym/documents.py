@@ -48,7 +48,7 @@ def transcript_in(body: Mapping[str, Any]) -> list[responses_pb2.Item]:
     """The items of the response that is to be judged. Raises FIELD_INVALID."""
     response = body.get(_RESPONSE)
     if not isinstance(response, dict):
-        raise field_invalid(_RESPONSE, "is missing; it is the response to be judged")
+        raise field_invalid(_RESPONSE, "is missing. Send the response that the verifier judges")
     output = response.get("output", [])
     try:
         return items_from_json(output)

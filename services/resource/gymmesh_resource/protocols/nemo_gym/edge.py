@@ -64,9 +64,14 @@ class NemoGymEdge:
     def problem(self) -> str:
         """What an agent of NeMo Gym has no way for."""
         if self._facade.about.multi_turn:
-            return "the environment takes turns, and its agents end at the model's first message"
+            return (
+                "the environment takes turns, but agents of NeMo Gym end at the model's "
+                "first message"
+            )
         taken = sorted(self._taken & {tool.name for tool in self._facade.tools})
-        return f"the tool {taken[0]!r} has the name of one of the server's paths" if taken else ""
+        return (
+            f"the tool {taken[0]!r} has the name of one of the server's own paths" if taken else ""
+        )
 
     def add_routes(self, router: web.UrlDispatcher) -> None:
         """Adds its routes, after those of all others: any other path may be a tool's."""
@@ -92,7 +97,7 @@ class NemoGymEdge:
         body = await read_object(request)
         if ENVIRONMENT_SERVER in body:
             raise field_invalid(
-                ENVIRONMENT_SERVER, "is of an Environment Server; seed with the row of a task"
+                ENVIRONMENT_SERVER, "is a key for an Environment Server. Send the row of a task"
             )
         session = await self._facade.open(self._tasks.of_row(row_in(body)), "nemo-gym")
         try:
@@ -107,15 +112,19 @@ class NemoGymEdge:
     def _refuse(self, session: ProtocolSession) -> None:
         """Raises FIELD_INVALID for a session that the protocol cannot carry."""
         if session.first_items:
-            raise field_invalid("session", "begins with words of the environment's own")
+            raise field_invalid(
+                "session", "begins with messages of the environment, which NeMo Gym cannot carry"
+            )
         for tool in session.tools:
             if tool.name in self._taken:
-                raise field_invalid("tools", f"has {tool.name!r}, which is a path of the server's")
+                raise field_invalid(
+                    "tools", f"has {tool.name!r}, which is also one of the server's own paths"
+                )
 
     async def _tool(self, request: web.Request) -> web.Response:
         session = self._facade.find(request.cookies.get(COOKIE, ""))
         if session is None:
-            return document({"detail": "there is no session; post to /seed_session"}, 404)
+            return document({"detail": "there is no session. POST to /seed_session first"}, 404)
         arguments = await read_object(request)
         step = await session.act(request.match_info["tool"], arguments)
         if any(isinstance(part, ShownImage) for part in step.parts):

@@ -104,7 +104,7 @@ class OpenEnvEdge:
                 await session.close()
         found = self._rpc.find(session_id)
         if found is None or found.attached:
-            what = "is unknown" if found is None else "has a WebSocket already"
+            what = "is unknown" if found is None else "already has a WebSocket"
             await self._send(socket, failure(f"session_id {what}", "SESSION_ERROR"))
             await socket.close()
             return socket
@@ -145,7 +145,7 @@ class OpenEnvEdge:
                 idle = self._idle_s or None
                 await asyncio.wait((receiving,), timeout=idle)
                 if not receiving.done():
-                    text = f"no message for {self._idle_s:g} s"
+                    text = f"no message arrived for {self._idle_s:g} s"
                     await self._send(socket, failure(text, "SESSION_ERROR"))
                     break
                 message = receiving.result()

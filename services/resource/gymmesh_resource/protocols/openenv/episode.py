@@ -115,7 +115,7 @@ class OpenEnvSession:
             return await episode.act(name, arguments)
         answer = arguments.get(ANSWER)
         if not isinstance(answer, str):
-            problem = f"{name} takes one argument, {ANSWER!r}, which is text."
+            problem = f"{name} needs exactly one argument: {ANSWER!r}, which is text."
             return ProtocolStep([problem], rollout_pb2.TOOL_OUTCOME_BAD_ARGUMENTS)
         return await episode.say(answer)
 
@@ -133,7 +133,7 @@ class OpenEnvSession:
         if self._episode is None:
             raise MeshError(
                 errors_pb2.ERROR_REASON_SESSION_STATE,
-                "No episode is open; send reset first.",
+                "No episode is open. Send reset first.",
                 metadata={"state": "new"},
             )
         return self._episode
@@ -143,5 +143,5 @@ def seed_in(data: Mapping[str, Any]) -> int | None:
     """The seed of a reset. Raises FIELD_INVALID."""
     seed = whole_number(data, "seed")
     if seed is not None and not 0 <= seed < 1 << 63:
-        raise field_invalid("seed", "must be at least 0, and below 2^63")
+        raise field_invalid("seed", "must be at least 0 and less than 2^63")
     return seed

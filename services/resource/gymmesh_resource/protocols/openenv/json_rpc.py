@@ -74,7 +74,10 @@ class JsonRpc:
             request_id = request.get("id")
             method, params = request.get("method"), request.get("params", {})
             if request.get("jsonrpc") != "2.0" or not isinstance(method, str):
-                raise _RpcError(_INVALID_REQUEST, "Invalid request: jsonrpc 2.0 with a method")
+                raise _RpcError(
+                    _INVALID_REQUEST,
+                    "Invalid request: send a JSON object with jsonrpc 2.0 and a method",
+                )
             if not isinstance(params, dict):
                 raise _RpcError(_INVALID_PARAMS, "params must be an object")
             result = await self._call(method, params, session)
@@ -101,7 +104,7 @@ class JsonRpc:
                 found = session or self._named(params, needed=True)
                 name, arguments = params.get("name"), params.get("arguments") or {}
                 if not isinstance(name, str) or not isinstance(arguments, dict) or found is None:
-                    raise _RpcError(_INVALID_PARAMS, "tools/call takes name and arguments")
+                    raise _RpcError(_INVALID_PARAMS, "tools/call needs a name and arguments")
                 return tool_result(await found.call(name, arguments))
         raise _RpcError(_NO_METHOD, f"Method not found: {method:.100}")
 
@@ -111,7 +114,7 @@ class JsonRpc:
             return None
         found = self._sessions.get(str(session_id))
         if found is None:
-            raise _RpcError(_INVALID_PARAMS, "Unknown session_id: create a session first")
+            raise _RpcError(_INVALID_PARAMS, "Unknown session_id. Create a session first")
         return found
 
     async def _create(self) -> str:
@@ -122,7 +125,7 @@ class JsonRpc:
                 "max_sessions": self._most,
             }
             raise _RpcError(
-                _SERVER, f"There are already {self._most} sessions, the maximum", counts
+                _SERVER, f"There are already {self._most} sessions, which is the maximum", counts
             )
         session_id = secrets.token_hex(16)
         self._sessions[session_id] = OpenEnvSession(self._facade, self._chooser)

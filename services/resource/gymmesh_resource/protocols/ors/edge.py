@@ -99,7 +99,10 @@ class OrsEdge:
         if name.lower() != self._facade.name.lower():
             raise HttpRefusal(HTTPStatus.NOT_FOUND, f"unknown environment {name!r:.100}")
         if body.get("toolset_name") is not None:
-            raise field_invalid("toolset_name", "is not offered: the tools are the environment's")
+            raise field_invalid(
+                "toolset_name",
+                "must be omitted: this server offers only the tools of the environment",
+            )
         if session_id in self._held:
             raise HttpRefusal(HTTPStatus.BAD_REQUEST, "Session already exists")
         spec = object_field(body, "task_spec") or body
@@ -164,7 +167,10 @@ class OrsEdge:
                 return step_document(await session.act(name, arguments, call_id))
             answer = arguments.get(ANSWER)
             if not isinstance(answer, str) or len(arguments) > 1:
-                why = f"Tool input validation error: {name} takes {ANSWER!r}, a text, alone"
+                why = (
+                    f"Tool input validation error: {name} needs exactly one argument: "
+                    f"{ANSWER!r}, which is text"
+                )
                 return refusal_document(why, "input_validation")
             return step_document(await session.say(answer))
         except MeshError as error:
@@ -183,7 +189,9 @@ class OrsEdge:
         if held is None or held.opened is None:
             raise HttpRefusal(HTTPStatus.NOT_FOUND, "Active environment not found")
         if not self._facade.is_open(held.opened):
-            raise HttpRefusal(HTTPStatus.GONE, "The session was closed: it was idle for too long")
+            raise HttpRefusal(
+                HTTPStatus.GONE, "The session was closed because it was idle for too long"
+            )
         held.opened.touch()
         return held.opened, held.calls
 
@@ -214,7 +222,7 @@ class OrsEdge:
         chance, _, signature = session_id.partition("-")
         wanted = self._signature(chance)
         if not hmac.compare_digest(signature.encode("utf-8", "replace"), wanted.encode()):
-            raise HttpRefusal(HTTPStatus.NOT_FOUND, "unknown session: create one first")
+            raise HttpRefusal(HTTPStatus.NOT_FOUND, "unknown session. Create one first")
         return session_id
 
     def _signature(self, chance: str) -> str:

@@ -1,4 +1,4 @@
-"""Sandboxes of bubblewrap on this machine."""
+"""Sandboxes on this machine, with bubblewrap."""
 
 from gymmesh_sandbox.backends.bubblewrap.backend import BubblewrapBackend
 

@@ -1,7 +1,9 @@
-"""Archives of a sandbox's files, both ways (tar, POSIX.1-2001; GNU's long names are read as well).
+"""Archives of a sandbox's files, packed and unpacked (tar, POSIX.1-2001; GNU's long names are read,
+too).
 
-An archive that is unpacked is not trusted: its headers are read once to the end, and refused as a
-whole, before anything is written. What links do afterwards is held by openat2: see `tree`.
+An archive that is unpacked is not trusted: its headers are read once to the end, and a bad archive
+is refused as a whole, before anything is written. Links that change afterwards lead nowhere else,
+because of openat2: see `tree`.
 """
 
 from __future__ import annotations
@@ -89,7 +91,7 @@ def _check_size(entries: Iterator[files_pb2.FileInfo], max_bytes: int) -> None:
         if size > max_bytes:
             raise archive_too_large("max_archive_bytes", max_bytes)
         if count > MOST_ENTRIES:
-            raise archive_too_large("the most entries", MOST_ENTRIES)
+            raise archive_too_large("the maximum number of files", MOST_ENTRIES)
 
 
 def _member(tree: SandboxTree, info: files_pb2.FileInfo, name: bytes) -> Iterator[bytes]:
@@ -163,7 +165,8 @@ def unpack(
 def _members(
     packed: BinaryIO, zipped: bool, max_bytes: int
 ) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]]:
-    """The members of an archive, whose content can be read until the next one is asked for.
+    """The members of an archive. The content of a member can be read until the next member is
+    requested.
 
     Raises tarfile.TarError.
     """
@@ -184,7 +187,7 @@ def _members(
 
 
 class _ArchiveReader:
-    """What tarfile reads from, with bounds on what a header makes it read."""
+    """The file that tarfile reads from, which limits how much a header can make it read."""
 
     def __init__(self, plain: BinaryIO, max_bytes: int) -> None:
         self._plain = plain
@@ -218,7 +221,7 @@ _Links: TypeAlias = "dict[bytes, bytes | _Links]"
 
 
 class _Checker:
-    """Refuses members outside of the folder, and all but files, folders and links."""
+    """Refuses members outside the folder, and everything except files, folders and links."""
 
     def __init__(self, path: bytes, folder: int, max_bytes: int) -> None:
         self._path = path
@@ -253,7 +256,7 @@ class _Checker:
         return parts
 
     def _followed(self, parts: tuple[bytes, ...], name: bytes) -> tuple[bytes, ...]:
-        """Where a folder of the archive lies, by the archive's own links."""
+        """The place of a folder of the archive, after the archive's own links."""
         done: list[bytes] = []
         folders: list[_Links] = [self._links]
         left = list(parts[::-1])
@@ -278,7 +281,7 @@ class _Checker:
         return tuple(done)
 
     def _note(self, place: tuple[bytes, ...], target: bytes | None) -> None:
-        """What is at a place from now on: a link, or something else."""
+        """Notes what is at a place from now on: a link, or something else."""
         if not place:
             return  # the folder itself
         folder = self._links
@@ -295,7 +298,7 @@ class _Checker:
             del folder[place[-1]]
 
     def _check_existing(self, parts: tuple[bytes, ...], name: bytes) -> None:
-        """The same by links that are in the folder already."""
+        """The same check, for links that are already in the folder."""
         digest, above = _digest(parts), _digest(parts[:-1])
         if digest in self._seen:
             return
@@ -308,7 +311,7 @@ class _Checker:
                 return
 
     def _check_one(self, parts: tuple[bytes, ...], name: bytes) -> bool:
-        """Whether there is something at this place; raises where it is not beneath."""
+        """Whether something is at this place; raises if the place is not below the folder."""
         try:
             os.close(open_beneath(self._folder, b"/".join(parts), os.O_PATH))
         except OSError as error:
@@ -349,7 +352,7 @@ def _unpack_one(
 
 
 def _folder_beneath(tree: SandboxTree, folder: int, path: bytes, owner: Owner) -> int:
-    """A folder below another, which is made where it is missing."""
+    """A folder below another folder, created if missing."""
     parts = [part for part in path.split(b"/") if part not in (b"", b".")]
     with contextlib.suppress(OSError):
         return open_beneath(folder, b"/".join(parts), PASS_THROUGH)  # it is there, mostly
@@ -365,7 +368,7 @@ def _folder_beneath(tree: SandboxTree, folder: int, path: bytes, owner: Owner) -
 def _make_folder(
     tree: SandboxTree, parent: int, name: bytes, owner: Owner, mode: int | None
 ) -> None:
-    """A folder; one that is there keeps its owner, and its mode where None is given."""
+    """Creates a folder. An existing folder keeps its owner, and keeps its mode if None is given."""
     try:
         os.mkdir(name, 0o755, dir_fd=parent)
         made = True
@@ -425,5 +428,5 @@ def _write_member(
 
 
 def too_large(max_bytes: int) -> MeshError:
-    """FIELD_INVALID of an archive that unpacks to more than may be."""
+    """FIELD_INVALID for an archive that unpacks to more than the limit."""
     return field_invalid("content", f"unpacks to more than {max_bytes} bytes")

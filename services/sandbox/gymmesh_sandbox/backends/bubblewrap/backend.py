@@ -1,8 +1,8 @@
-"""Sandboxes of bubblewrap: no daemon, a start of milliseconds.
+"""Sandboxes with bubblewrap: no daemon, a start within milliseconds.
 
-Each is one bubblewrap with namespaces of its own over a copy-on-write file system (overlayfs), a
-filter of system calls, and a control group. Its first process only waits; programs join it from
-the spawner, so that nothing of ours has to be in the image. bubblewrap's manual: bwrap(1).
+Each sandbox is one bubblewrap with its own namespaces over a copy-on-write file system (overlayfs),
+with a filter of system calls and a control group. Its first process only waits. Programs join it
+from the spawner, so the image needs nothing of gymmesh. bubblewrap's manual: bwrap(1).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class BubblewrapBackend(SandboxBackend):
         bwrap = shutil.which("bwrap") or ""
         if not bwrap:
             raise ConfigError(
-                "There is no bubblewrap on this machine: install the Debian package bubblewrap."
+                "bubblewrap is not installed on this machine; run: apt-get install bubblewrap"
             )
         try:
             calls, first = filter_for(platform.machine()), first_process_for(platform.machine())
@@ -78,9 +78,9 @@ class BubblewrapBackend(SandboxBackend):
         usable = await asyncio.to_thread(groups.usable)
         if not usable:
             _LOGGER.warning(
-                "Control groups cannot be used here: a sandbox's memory and processor are not "
-                "bounded. Run the service as root, or delegate the controllers memory and pids to "
-                "it; see docs/how-to/sandbox.md."
+                "The sandbox service can't use control groups, so the memory and processors of a "
+                "sandbox are not limited. Run the service as root, or delegate the controllers "
+                "memory and pids to it; see docs/how-to/sandbox.md."
             )
         self._machine = Machine(
             bwrap=bwrap,
@@ -112,12 +112,12 @@ class BubblewrapBackend(SandboxBackend):
         except (OSError, MeshError) as error:
             await self.close()
             raise ConfigError(
-                f"bubblewrap does not work here ({error}): it needs unprivileged user namespaces, "
-                f"and overlayfs over {self._settings.folder}."
+                f"bubblewrap does not work on this machine ({error}). It needs unprivileged user "
+                f"namespaces, and overlayfs over {self._settings.folder}."
             ) from None
 
     async def _probe(self, store: ImageStore) -> None:
-        """Starts a sandbox, so that what is wrong with the machine is known before a request."""
+        """Starts a sandbox, so that a problem of the machine is known before the first request."""
         spec = SandboxSpec(
             sandbox_id="probe",
             instance_id=f"probe {os.getpid()} {id(self)}",
@@ -158,7 +158,7 @@ class BubblewrapBackend(SandboxBackend):
     async def _choose(
         self, store: ImageStore, spec: SandboxSpec, name: str
     ) -> tuple[RootImage, ImageUser]:
-        """The image, whose layers are in use from then on, and the user of a sandbox."""
+        """The image, whose layers are in use from now on, and the user of a sandbox."""
 
         def choose() -> tuple[RootImage, ImageUser]:
             image = store.image(spec.instance_id, name)
@@ -183,7 +183,7 @@ class BubblewrapBackend(SandboxBackend):
             raise
 
     async def _restart(self, machine: Machine) -> None:
-        """Starts the spawner again when somebody killed it. Raises SpawnError."""
+        """Starts the spawner again after it was killed. Raises SpawnError."""
         async with self._restarting:
             if not machine.starter.running:
                 await machine.starter.open()
@@ -209,7 +209,7 @@ class BubblewrapBackend(SandboxBackend):
 
 
 def _image_user(image: RootImage, wanted: str) -> ImageUser:
-    """A user by the files of an image."""
+    """A user, from the files of an image."""
     passwd, group = (_first_file(image, name) for name in (b"/etc/passwd", b"/etc/group"))
     return find_user(wanted or "0", passwd, group)
 
@@ -226,7 +226,7 @@ def _first_file(image: RootImage, path: bytes) -> bytes:
 
 
 def _version(bwrap: str) -> str:
-    """What `bwrap --version` says; empty where it says nothing."""
+    """The output of `bwrap --version`; empty if there is none."""
     try:
         said = subprocess.run([bwrap, "--version"], capture_output=True, timeout=10, check=False)
     except (OSError, subprocess.TimeoutExpired):

@@ -1,4 +1,4 @@
-"""The files of a sandbox of bubblewrap, as its service reads and writes them."""
+"""The files of a bubblewrap sandbox, as its service reads and writes them."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _SMALL_FILE = 1 << 20
 
 
 class BoxFiles(RunningSandbox):
-    """The part of RunningSandbox that is about files. `tree` is the sandbox's file system.
+    """The part of RunningSandbox for files. `tree` is the sandbox's file system.
 
     Args:
-        user: its own.
-        workdir: what relative paths begin at.
+        user: the sandbox's own user.
+        workdir: where relative paths begin.
     """
 
     def __init__(self, machine: Machine, user: ImageUser, workdir: str) -> None:
@@ -95,7 +95,7 @@ class BoxFiles(RunningSandbox):
         return user
 
     def _rights(self, user: ImageUser) -> FileRights | None:
-        """On this machine; None: the root's."""
+        """The user's rights on this machine; None: root's."""
         if user.uid == 0 or not self._machine.privileged:
             return None
         outside = self._tree.ids.outside
@@ -157,7 +157,7 @@ class BoxFiles(RunningSandbox):
 
 @contextmanager
 def _denied_to(user: str) -> Iterator[None]:
-    """Says in SANDBOX_FILE_DENIED who was refused."""
+    """Names the refused user in SANDBOX_FILE_DENIED."""
     try:
         yield
     except MeshError as error:

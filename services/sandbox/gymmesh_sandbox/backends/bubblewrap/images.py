@@ -1,6 +1,6 @@
-"""The images, each made ready once: `folder/images/OWNER/` has what they consist of.
+"""The images, each prepared once: `folder/images/OWNER/` has their parts.
 
-A layer of a container image has its digest for a name, and is shared by all images and services.
+A layer of a container image is named by its digest, and is shared by all images and services.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from gymmesh_sandbox.backends.bubblewrap.tree import IdMap
 
 
 class Images:
-    """See above. Its methods block.
+    """The images. The methods block.
 
     Args:
-        folder: where they are kept.
-        paths: of the configured images, by name.
+        folder: where they are stored.
+        paths: the paths of the configured images, by name.
         ids: the sandboxes' user ids on this machine.
         binds: folders and files of this machine that the image `host` has.
     """
@@ -58,7 +58,7 @@ class Images:
         self._ready: dict[str, RootImage] = {}
 
     def digests(self) -> Mapping[str, str]:
-        """The names of those that are configured, each with its digest as far as it is known."""
+        """The names of the configured images, each with its digest if it is known."""
         return {
             name: self._ready[name].digest if name in self._ready else "" for name in self._paths
         }
@@ -109,7 +109,9 @@ class Images:
         return self._made(layer.diff_id.partition(":")[2], make)
 
     def _copied(self, name: str, path: Path) -> RootImage:
-        """A folder. Where sandboxes have other user ids than this machine, they need a copy."""
+        """A folder as an image. If sandboxes have other user ids than this machine, the folder
+        is copied.
+        """
         layer = path
         if self._ids.count > 1:
             status = path.stat()
@@ -127,7 +129,9 @@ class Images:
         return RootImage(name=name, digest="", layers=(layer,), env={"PATH": DEFAULT_PATH})
 
     def _made(self, name: str, make: Callable[[Path], None]) -> Path:
-        """What is made once, by one process at a time; a part of it is never seen."""
+        """Creates something once, by one process at a time. An incomplete result is never
+        visible.
+        """
         place = self._folder / name
         if place.is_dir():
             return place
@@ -156,7 +160,7 @@ class Images:
 
 
 def _shift_owners(folder: Path, ids: IdMap) -> None:
-    """Gives files to the sandboxes' users of the same numbers."""
+    """Gives the files to the sandboxes' users with the same numbers."""
     paths = [os.fspath(folder)]
     for at, folders, files in os.walk(folder):
         paths += [os.path.join(at, name) for name in (*folders, *files)]

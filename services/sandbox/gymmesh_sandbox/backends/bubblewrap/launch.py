@@ -1,4 +1,4 @@
-"""How a sandbox is made: the mounts of its file system, and bubblewrap's command line."""
+"""How a sandbox is created: the mounts of its file system, and bubblewrap's command line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ _SHM_BYTES = 64 << 20
 
 
 def upper_folder(spec: SandboxSpec, folder: Path) -> Path:
-    """What a sandbox writes; with `disk_bytes`, on a file system that only it sees."""
+    """The folder for what a sandbox writes; with `disk_bytes`, on a file system that only the
+    sandbox sees.
+    """
     return folder / "disk" / "upper" if spec.resources.disk_bytes else folder / "upper"
 
 
@@ -68,7 +70,7 @@ def overlay_mounts(
 def sandbox_command(
     machine: Machine, spec: SandboxSpec, binds: Sequence[Path], user: ImageUser
 ) -> list[bytes]:
-    """The command that makes the sandbox and runs its first process."""
+    """The command that creates the sandbox and runs its first process."""
     root = ["--bind", _PLACE, "/"]
     for bind in binds:
         root += ["--ro-bind", str(bind), str(bind)]

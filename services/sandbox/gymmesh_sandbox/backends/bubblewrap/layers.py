@@ -1,9 +1,9 @@
 """Layers of container images, unpacked once as layers of overlayfs.
 
-Formats: layer.md of the OCI image specification; in overlayfs, what a layer removes is a character
-device 0:0, and a folder that hides what is below it has an attribute (overlayfs.rst of the kernel).
-A layer is not trusted: its paths are followed in its own folder only, by openat2. Devices are left
-out, and so are extended attributes.
+Formats: layer.md of the OCI image specification. In overlayfs, a removed file is a character device
+0:0, and a folder that hides everything below it has an attribute (overlayfs.rst of the kernel). A
+layer is not trusted: its paths are followed only within its own folder, by openat2. Devices and
+extended attributes are omitted.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def unpack_layer(archive: IO[bytes], diff_id: str, folder: Path, ids: IdMap) -> 
     """Unpacks a layer into a new folder.
 
     Args:
-        archive: not compressed.
-        diff_id: the digest that it must have.
+        archive: the uncompressed archive.
+        diff_id: the digest that the archive must have.
         ids: the sandboxes' user ids on this machine.
 
     Raises ImageError and OSError.

@@ -1,4 +1,4 @@
-"""A Unix socket at a path of a sandbox, which this process listens at."""
+"""A Unix socket at a path of a sandbox, on which this process listens."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ROOT: Final = Owner(0, 0)
 def listen_in(tree: SandboxTree, path: bytes) -> socket.socket:
     """A Unix socket that listens at a path of a sandbox, for all its users.
 
-    A socket that is there, as in a fork, is replaced. Raises SANDBOX_PATH_INVALID.
+    An existing socket, as in a fork, is replaced. Raises SANDBOX_PATH_INVALID.
     """
     folder, _, name = path.rpartition(b"/")
     if not 0 < len(name) <= _NAME_BYTES or name in (b".", b".."):

@@ -26,16 +26,16 @@ _ResultT = TypeVar("_ResultT")
 
 
 class Machine:
-    """What sandboxes are made with.
+    """What sandboxes are created with.
 
     Attributes:
         bwrap: the path of bubblewrap.
         filter: the filter of system calls.
-        first_process: a memory file with the program that every sandbox starts with.
+        first_process: a memory file with the program that is every sandbox's first process.
         privileged: whether this process is root, so that sandboxes have many users.
         starter: starts sandboxes and processes.
         grouped: whether control groups can be used.
-        yields: whether sandboxes get half of the usual share of a processor.
+        yields: whether sandboxes get half the usual CPU share.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Machine:
 
     @property
     def id_map(self) -> bytes:
-        """The map that the spawner writes; empty where bubblewrap makes the user namespace."""
+        """The map that the spawner writes; empty if bubblewrap creates the user namespace."""
         return b"0 %d %d" % (_FIRST_ID, _ID_COUNT) if self.privileged else b""
 
     async def in_thread(
@@ -79,7 +79,9 @@ class Machine:
         *arguments: object,
         rights: FileRights | None = None,
     ) -> _ResultT:
-        """Runs what uses the files of a sandbox, with a user's rights; None: with its root's."""
+        """Runs a function that uses a sandbox's files, with a user's rights; None: with those of
+        its root.
+        """
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(
             self._pool, self._with_rights, rights or _ROOT, function, *arguments
@@ -95,7 +97,7 @@ class Machine:
     async def iterated(
         self, pieces: Iterator[_T], rights: FileRights | None = None
     ) -> AsyncIterator[_T]:
-        """What an iterator of large pieces yields."""
+        """The results of an iterator of large pieces."""
         async for batch in self.batches(pieces, rights, 1):
             for piece in batch:
                 yield piece
@@ -103,12 +105,12 @@ class Machine:
     async def batches(
         self, pieces: Iterator[_T], rights: FileRights | None = None, size: int = _BATCH
     ) -> AsyncIterator[list[_T]]:
-        """What an iterator of small things yields, some at a time."""
+        """The results of an iterator of small values, several at a time."""
         while batch := await self.in_thread(_some, pieces, size, rights=rights):
             yield batch
 
     def close(self) -> None:
-        """Lets go of what is held; harmless when called twice."""
+        """Closes everything that is open; may be called twice."""
         self._pool.shutdown(wait=False)
         if self.first_process >= 0:
             os.close(self.first_process)

@@ -1,4 +1,6 @@
-"""The network of a sandbox of bubblewrap: what it reaches, and how its servers are reached."""
+"""The network of a bubblewrap sandbox: what the sandbox reaches, and how its servers are
+reached.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ _BACKLOG: Final = 64
 
 
 class BoxNetwork:
-    """What is served to a sandbox, in its own network, from this process."""
+    """The servers that this process runs in a sandbox's own network."""
 
     def __init__(self, machine: Machine, spec: SandboxSpec) -> None:
         self._machine = machine
@@ -35,7 +37,7 @@ class BoxNetwork:
         self._proxy_port = 0
 
     async def open(self, token: int, tree: SandboxTree, workdir: str) -> None:
-        """Serves a sandbox that has started, or has started again."""
+        """Starts the servers for a sandbox that has started, or has started again."""
         self._token = token
         await self._close_relays()
         if self._relay.socket_path:
@@ -50,11 +52,11 @@ class BoxNetwork:
 
     @property
     def env(self) -> Mapping[str, str]:
-        """The variables of processes that are about the network."""
+        """The network variables of the sandbox's processes."""
         return proxy_environment(self._proxy_port, self._hosts) if self._proxy else {}
 
     async def close(self) -> None:
-        """Ends all connections; harmless when called twice."""
+        """Ends all connections; may be called twice."""
         await self._close_relays()
         if self._proxy is not None:
             await self._proxy.close()
@@ -62,13 +64,13 @@ class BoxNetwork:
     async def call_port(
         self, request: sandbox_pb2.CallPortRequest, max_bytes: int
     ) -> sandbox_pb2.CallPortResponse:
-        """See RunningSandbox. Raises SpawnError when the sandbox has ended."""
+        """See RunningSandbox. Raises SpawnError if the sandbox has ended."""
         connection = await self._socket()
         with connection:  # the connection made of it has a descriptor of its own
             return await call_over(_connector(connection), request, max_bytes)
 
     async def _relay_of(self, listening: socket.socket) -> None:
-        """Serves a socket of the sandbox whose connections go to the service of the mesh."""
+        """Serves a socket of the sandbox whose connections lead to the service of the mesh."""
         assert self._spec.relay is not None  # the service sets it for this kind of network
         relay = Relay(self._spec.relay)
         self._relays.append(relay)
@@ -80,7 +82,7 @@ class BoxNetwork:
             await relay.close()
 
     async def _listening(self, port: int) -> socket.socket:
-        """A TCP socket that listens at the sandbox's loopback address; port 0: any."""
+        """A TCP socket that listens at the sandbox's loopback address; port 0: any free port."""
         listening = await self._socket()
         try:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -92,7 +94,7 @@ class BoxNetwork:
         return listening
 
     async def _socket(self) -> socket.socket:
-        """A socket of the sandbox's network."""
+        """A socket in the sandbox's network."""
         (made,) = await self._machine.starter.ask(
             "socket", box=self._token, family=int(socket.AF_INET), type=int(socket.SOCK_STREAM)
         )
@@ -100,5 +102,5 @@ class BoxNetwork:
 
 
 def _connector(connection: socket.socket) -> aiohttp.BaseConnector:
-    """A connector that connects by this socket."""
+    """A connector that uses this socket."""
     return aiohttp.TCPConnector(socket_factory=lambda _: connection.dup(), force_close=True)

@@ -36,12 +36,12 @@ _DIGEST_CHARS = frozenset("0123456789abcdef")
 
 
 class ImageError(ValueError):
-    """What is wrong with an image; part of a sentence."""
+    """A problem of an image; the text is part of a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImageLayer:
-    """A layer: the name of its blob, and the digest of what is in it once uncompressed."""
+    """A layer: the name of its blob, and the digest of its uncompressed content."""
 
     blob: str
     diff_id: str
@@ -49,9 +49,9 @@ class ImageLayer:
 
 @dataclass(frozen=True, slots=True)
 class ImageManifest:
-    """What an image consists of.
+    """The parts of an image.
 
-    digest: of its manifest; of its configuration, where it has no manifest.
+    digest: the digest of its manifest; without a manifest, of its configuration.
     layers: the lowest first.
     """
 
@@ -80,7 +80,7 @@ class ImageFiles:
             self._tar.close()
 
     def open(self, name: str) -> IO[bytes]:
-        """A blob. Raises ImageError where there is none."""
+        """A blob. Raises ImageError if there is none."""
         try:
             if self._tar is None:
                 return (self._path / name).open("rb")
@@ -93,7 +93,7 @@ class ImageFiles:
         return file
 
     def has(self, name: str) -> bool:
-        """Whether there is such a blob."""
+        """Whether this blob exists."""
         try:
             self.open(name).close()
         except ImageError:
@@ -101,7 +101,7 @@ class ImageFiles:
         return True
 
     def json(self, name: str, digest: str = "") -> Any:
-        """A small blob of JSON; `digest`: what it must have."""
+        """A small JSON blob; `digest`: the digest that it must have."""
         with self.open(name) as file:
             content = file.read(_JSON_BYTES + 1)
         if len(content) > _JSON_BYTES:
@@ -115,14 +115,14 @@ class ImageFiles:
 
 
 def is_image(path: Path) -> bool:
-    """Whether this is an image and not the root folder of a file system."""
+    """Whether this is an image, and not the root folder of a file system."""
     return (
         not path.is_dir() or (path / "oci-layout").is_file() or (path / "manifest.json").is_file()
     )
 
 
 def read_manifest(files: ImageFiles) -> ImageManifest:
-    """What the image consists of. Raises ImageError."""
+    """The parts of the image. Raises ImageError."""
     try:
         if files.has("index.json"):
             return _of_layout(files)
@@ -175,7 +175,7 @@ def _of_docker(files: ImageFiles) -> ImageManifest:
 
 
 def _chosen(entries: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Of the images in an index, the one for this machine."""
+    """The image for this machine, from the images of an index."""
     if not entries:
         raise ImageError("its index is empty")
     wanted = ("linux", _ARCHITECTURES.get(platform.machine(), platform.machine()))
@@ -211,7 +211,7 @@ def _blob(digest: str) -> str:
 
 
 def _hexadecimal(digest: str) -> str:
-    """The digits of a digest, which become the name of a file."""
+    """The digits of a digest, which become a file name."""
     kind, _, digits = str(digest).partition(":")
     if kind != "sha256" or len(digits) != 64 or not set(digits) <= _DIGEST_CHARS:
         raise ImageError(f"{digest!r} is not a digest of SHA-256")
@@ -234,7 +234,7 @@ class HashedFile(io.RawIOBase):
         return content
 
     def digest(self) -> str:
-        """Of all that the file has."""
+        """The digest of the whole file."""
         while self.read(1 << 20):
             pass
         return f"sha256:{self._hash.hexdigest()}"

@@ -1,4 +1,4 @@
-"""A process in a sandbox of bubblewrap: its streams, its descendants, its end."""
+"""A process in a bubblewrap sandbox: its streams, its descendants, its end."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ _KILL_STEP_S = 0.005
 
 
 class ProcessHome(Protocol):
-    """The sandbox that a process is in."""
+    """The sandbox that a process runs in."""
 
     @property
     def first_pid(self) -> int:
         """The process id of the sandbox's first process on this machine."""
 
     def memory_events(self) -> MemoryEvents:
-        """What the kernel did for want of memory."""
+        """The kernel's reports of memory shortage."""
 
     def lost(self) -> MeshError | None:
-        """SANDBOX_LOST when the sandbox has ended, or is about to."""
+        """SANDBOX_LOST if the sandbox has ended or is about to end."""
 
     def kill(self) -> None:
-        """Kills all that is in the sandbox, and the sandbox."""
+        """Kills everything in the sandbox, and the sandbox."""
 
 
 class LocalProcess(RunningProcess):
@@ -50,9 +50,9 @@ class LocalProcess(RunningProcess):
 
     Args:
         started: the process.
-        group: its descendants; None where control groups cannot be used.
-        sandbox: where it is.
-        on_end: called once it has ended and its output was read, after which nothing is held.
+        group: its descendants; None if control groups cannot be used.
+        sandbox: the sandbox that it runs in.
+        on_end: called when it has ended and its output was read. Nothing is held afterwards.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class LocalProcess(RunningProcess):
                     os.kill(pid, number)
 
     async def _kill_all(self) -> None:
-        """Kills all, and the sandbox as well where they fork faster than they are killed."""
+        """Kills all processes. If they fork faster than they are killed, also the sandbox."""
         end = time.monotonic() + _KILL_S
         if self._group is None:
             self._child.signal(signal.SIGSTOP)  # what it leaves behind could not be found
@@ -196,12 +196,12 @@ class LocalProcess(RunningProcess):
         return threads_of(self._sandbox.first_pid, self._members())
 
     def close(self) -> None:
-        """Lets go of it, once its sandbox has ended."""
+        """Releases it, after its sandbox has ended."""
         self._started.close()
 
 
 def killed_meanwhile(before: MemoryEvents, now: MemoryEvents) -> ProcessEnded:
-    """How a process ended that got SIGKILL between two looks at what the kernel did."""
+    """How a process ended that got SIGKILL between two reads of the kernel's memory reports."""
     killed = now.kills > before.kills
     at_limit = now.limit_hits > before.limit_hits
     return ProcessEnded(

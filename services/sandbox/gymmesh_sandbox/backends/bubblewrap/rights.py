@@ -1,8 +1,9 @@
-"""With whose rights a thread uses the files of sandboxes.
+"""The rights with which a thread uses the files of sandboxes.
 
-Linux keeps the ids for files (setfsuid(2), setfsgid(2)), the groups and the capabilities for each
-thread apart; glibc's setgroups would change those of all threads, so the system call is made
-itself. The ids are this machine's: those that sandboxes have own nothing but sandboxes' files.
+Linux has separate ids for files (setfsuid(2), setfsgid(2)), groups and capabilities for each
+thread. glibc's setgroups would change the groups of all threads, so this module makes the system
+call itself. The ids are this machine's; the ids that sandboxes have own nothing but sandboxes'
+files.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ _ASK: Final = -1  # an id that setfsuid and setfsgid refuse: they return the one
 
 @dataclass(frozen=True, slots=True)
 class FileRights:
-    """A user's, in this machine's numbers. all: whatever the modes of files say."""
+    """A user's rights, in this machine's numbers. all: whether all files may be used, whatever
+    their modes are.
+    """
 
     uid: int
     gid: int
@@ -41,7 +44,7 @@ _in_force: Final = _InForce()
 def act_with(rights: FileRights) -> None:
     """Gives this thread these rights, until it gets others. The process must be root.
 
-    Raises OSError where the kernel refuses.
+    Raises OSError if the kernel refuses.
     """
     if _in_force.rights == rights:
         return
@@ -65,7 +68,7 @@ def _set_groups(gids: tuple[int, ...]) -> None:
 
 
 def _set_capabilities(*, effective: bool) -> None:
-    """All that this thread may have in force, or none."""
+    """Gives this thread all capabilities that it may have, or none."""
     header = struct.pack("=Ii", _CAPABILITY_VERSION_3, 0)
     data = ctypes.create_string_buffer(24)
     if _LIBC.capget(header, data) == 0:

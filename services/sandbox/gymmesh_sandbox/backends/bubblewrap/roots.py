@@ -1,4 +1,5 @@
-"""What sandboxes start from: the root of the image `host`, folders, and what layers have in common.
+"""The file systems that sandboxes start with: the root of the image `host`, folders, and functions
+that layers share.
 
 The image `host` has this machine's /usr, read-only, and a small root of its own around it.
 """
@@ -58,12 +59,12 @@ class RootImage:
     """What the file systems of sandboxes are made from.
 
     Attributes:
-        name: as requests have it.
-        digest: `sha256:` and hexadecimal digits; empty: not known.
-        layers: folders, the topmost first, none of which ever changes.
-        binds: folders and files of this machine that are shown in it, read-only.
-        env, user, workdir: of its processes.
-        snapshot: it was made of a sandbox.
+        name: the name in requests.
+        digest: `sha256:` and hexadecimal digits; empty: unknown.
+        layers: folders that never change, the topmost first.
+        binds: folders and files of this machine that are visible in it, read-only.
+        env, user, workdir: the defaults of its processes.
+        snapshot: whether it was made from a sandbox.
     """
 
     name: str
@@ -77,7 +78,7 @@ class RootImage:
 
 
 def host_mark(binds: tuple[Path, ...]) -> str:
-    """Tells roots of the image `host` apart: another one where what it is made from has changed."""
+    """Identifies a root of the image `host`: different if its sources have changed."""
     found = hashlib.sha256()
     for name in (*_COPIED_ETC, *_LINKED):
         path = Path("/etc", name) if name in _COPIED_ETC else Path("/", name)
@@ -89,7 +90,7 @@ def host_mark(binds: tuple[Path, ...]) -> str:
 
 
 def _changed(path: Path) -> int:
-    """When a file, or one in a folder, came or was changed."""
+    """When a file, or a file in a folder, was added or changed."""
     try:
         latest = path.lstat().st_mtime_ns
         if path.is_dir() and not path.is_symlink():
@@ -100,7 +101,7 @@ def _changed(path: Path) -> int:
 
 
 def make_host_root(folder: Path, owner: int, binds: tuple[Path, ...]) -> None:
-    """Makes the root of the image `host` in a folder.
+    """Creates the root of the image `host` in a folder.
 
     `owner`: this machine's id of the sandboxes' root. Raises OSError.
     """
@@ -132,7 +133,7 @@ def make_host_root(folder: Path, owner: int, binds: tuple[Path, ...]) -> None:
 
 
 def host_image(layer: Path, binds: tuple[Path, ...]) -> RootImage:
-    """The image `host`, with the root that `make_host_root` made."""
+    """The image `host`, with the root that `make_host_root` created."""
     return RootImage(
         name="host",
         digest="",
@@ -145,15 +146,15 @@ def host_image(layer: Path, binds: tuple[Path, ...]) -> RootImage:
 
 
 def _host_binds(binds: tuple[Path, ...]) -> tuple[Path, ...]:
-    """What is shown of this machine beside /usr: as asked, and /bin and the like where they are
-    folders of their own.
+    """What is visible of this machine besides /usr: the configured folders, and /bin and the
+    like if they are separate folders.
     """
     folders = (Path("/", name) for name in _LINKED)
     return (*binds, *(one for one in folders if one.is_dir() and not one.is_symlink()))
 
 
 def give_all(folder: Path, uid: int, gid: int) -> None:
-    """Gives all files in a folder to a user, where this process is root."""
+    """Gives all files in a folder to a user, if this process is root."""
     if os.geteuid() != 0:
         return
     os.chown(folder, uid, gid)
@@ -163,8 +164,8 @@ def give_all(folder: Path, uid: int, gid: int) -> None:
 
 
 def remove_tree(folder: Path) -> None:
-    """Removes a folder with everything in it, whatever its permissions and its depth: a program may
-    make folders in folders until no path names the last one. Raises OSError.
+    """Removes a folder with everything in it, whatever its permissions and its depth are: a
+    program may nest folders until no path can name the last one. Raises OSError.
     """
     for again in (True, True, False):
         try:
@@ -178,7 +179,7 @@ def remove_tree(folder: Path) -> None:
 
 
 def _remove_flat(folder: Path) -> None:
-    """Empties one folder after another; what lies deeper is moved to the top first."""
+    """Empties one folder after another. Deeper content is first moved to the top."""
     with contextlib.suppress(OSError):
         os.chmod(folder, 0o700)
     top = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -200,7 +201,7 @@ def _remove_flat(folder: Path) -> None:
 
 
 def _empty(top: int, name: str) -> list[str]:
-    """Removes the files of a folder; the paths of its folders, from `top` on."""
+    """Removes the files of a folder; returns the paths of its folders, relative to `top`."""
     # The owner may not look into folders of mode 0, of which overlayfs makes some.
     if name:
         with contextlib.suppress(OSError):
@@ -226,7 +227,7 @@ def _own(path: Path, uid: int) -> None:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copies what all may read; links stay links."""
+    """Copies everything that all users may read; links stay links."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(OSError):
         if source.is_dir() and not source.is_symlink():

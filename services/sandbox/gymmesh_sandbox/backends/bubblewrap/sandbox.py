@@ -1,4 +1,4 @@
-"""A sandbox of bubblewrap: how it is made, what runs in it, how it ends."""
+"""A bubblewrap sandbox: how it is created, what runs in it, how it ends."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _RESOLV_CONF = Path("/etc/resolv.conf")
 
 
 class BubblewrapBox(BoxFiles):
-    """See RunningSandbox. Made by `BubblewrapBackend.create`; `open` starts it."""
+    """See RunningSandbox. `BubblewrapBackend.create` creates it; `open` starts it."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class BubblewrapBox(BoxFiles):
     # ---- its start
 
     async def open(self) -> None:
-        """Makes it; nothing is left of it when that fails."""
+        """Starts it; if that fails, nothing is left."""
         try:
             # A thread goes on when its caller is cancelled, and would make what was just removed.
             await to_its_end(asyncio.to_thread(self._prepare))
@@ -144,9 +144,10 @@ class BubblewrapBox(BoxFiles):
             raise await self._not_launched(error) from error
 
     async def _not_launched(self, error: SpawnError) -> MeshError:
-        """What a start that broke off fails with: a fault of the image unless something killed it.
+        """The error of a start that was interrupted: a fault of the image, unless something killed
+        the start.
 
-        The pipes of a killed process close before the spawner, or its end, tells of it.
+        The pipes of a killed process close before the spawner, or its end, reports that.
         """
         if isinstance(error, SpawnerGone):
             return self._lost(_SPAWNER_KILLED)
@@ -158,7 +159,7 @@ class BubblewrapBox(BoxFiles):
         return self._failed(str(error))
 
     def _complete(self) -> None:
-        """Makes the files that are not the image's."""
+        """Creates the files that are not part of the image."""
         workdir = os.fsencode(self.workdir)
         try:
             with self._tree.folder(workdir, Owner(self._user.uid, self._user.gid)):
@@ -229,9 +230,10 @@ class BubblewrapBox(BoxFiles):
     # ---- snapshots
 
     async def snapshot(self, name: str) -> sandbox_pb2.Image:
-        """Where nothing runs, what it has written becomes a layer that it shares from now on.
+        """Saves the written files. If nothing runs in the sandbox, they become a layer, which the
+        sandbox also uses from now on.
 
-        Otherwise, and of a disk of limited size, it is copied.
+        Otherwise, and if the disk has a limited size, they are copied.
         """
         async with self._use.exclusive():
             self._check_running()
@@ -257,9 +259,9 @@ class BubblewrapBox(BoxFiles):
         return [process for process in self._processes if process.running]
 
     def _copy_upper(self, layer: Path) -> None:
-        """Copies what it has written, with what overlayfs notes about it.
+        """Copies the written files, including overlayfs' notes about them.
 
-        The file system of limited size is in a mount namespace that only bubblewrap has.
+        If the file system has a limited size, it is in a mount namespace that only bubblewrap has.
         """
         upper = upper_folder(self._spec, self._folder)
         source = Path(f"/proc/{self._namespaces.launcher_pid}/root") / upper.relative_to("/")
@@ -280,7 +282,7 @@ class BubblewrapBox(BoxFiles):
         raise self._failed(f"its files could not be copied: {said}")
 
     async def _share_upper(self, layer: Path) -> None:
-        """Ends the namespaces, in which nothing runs, and makes new ones over one layer more."""
+        """Ends the namespaces, in which nothing runs, and creates new ones over one layer more."""
         self._restarting = True
         try:
             await self._stop()
@@ -312,18 +314,18 @@ class BubblewrapBox(BoxFiles):
     # ---- its end
 
     def memory_events(self) -> MemoryEvents:
-        """What the kernel did for want of memory; of the machine where there is no group."""
+        """The kernel's reports of memory shortage; those of the machine if there is no group."""
         return self._group.memory_events() if self._group else memory_events_of_machine()
 
     def lost(self) -> MeshError | None:
-        """SANDBOX_LOST when it has ended, or is about to."""
+        """SANDBOX_LOST if it has ended or is about to end."""
         first_pid = self._namespaces.first_pid
         if first_pid and not self._cause.done() and not self._namespaces.ending:
             return None
         return self._lost(self._cause.result() if self._cause.done() else "ended")
 
     def _lost_by(self, error: SpawnError) -> MeshError:
-        """What a call raises that the spawner could not do."""
+        """The error for something that the spawner could not do."""
         if isinstance(error, SpawnerGone):
             return self._lost(_SPAWNER_KILLED)
         return self.lost() or self._failed(str(error))
@@ -340,7 +342,7 @@ class BubblewrapBox(BoxFiles):
             raise self.lost() or self._failed("it has ended")
 
     def kill(self) -> None:
-        """Kills all that is in it."""
+        """Kills everything in it."""
         self._namespaces.kill()
 
     @property
@@ -364,7 +366,7 @@ class BubblewrapBox(BoxFiles):
         return await asyncio.shield(self._cause)
 
     def on_end(self, call: Callable[[BubblewrapBox], None]) -> None:
-        """Calls this once it is being ended."""
+        """Registers a function that is called when the sandbox is being ended."""
         self._on_end = call
 
     async def end(self) -> None:
@@ -385,7 +387,7 @@ class BubblewrapBox(BoxFiles):
         await asyncio.to_thread(self._remove)
 
     async def _stop(self) -> None:
-        """Ends the namespaces, with all that runs in them."""
+        """Ends the namespaces, with everything that runs in them."""
         await self._network.close()
         await self._namespaces.stop()
         self._tree.close()

@@ -1,4 +1,4 @@
-"""What the bubblewrap backend is configured with."""
+"""The options of the backend `bubblewrap`."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class BubblewrapSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     """The options of the backend `bubblewrap`.
 
     Attributes:
-        folder: where root file systems, snapshots and what sandboxes write are kept; on a file
-            system that overlayfs can write to, so on none that is an overlay itself.
-        images: by name, what sandboxes can start from beside `host`: the path of a folder, of an
-            archive that `docker save` or `podman save` writes, or of an OCI layout or its archive.
-        default_image: the image of a request that names none.
+        folder: the folder for root file systems, snapshots and files that sandboxes write. It must
+            be on a file system that overlayfs can write to, so not on an overlay.
+        images: the images besides `host`, by name: the path of a folder, of an archive that `docker
+            save` or `podman save` writes, of an OCI layout, or of an archive of an OCI layout.
+        default_image: the image for requests that name none.
         binds: folders of this machine that the image `host` has, read-only, at the same path.
-        yields: sandboxes get half of the usual share of a processor where the machine is busy.
+        yields: whether sandboxes get half the usual CPU share on a busy machine.
     """
 
     folder: str = f"{_CACHE}/sandboxes"
@@ -55,5 +55,5 @@ def read_settings(options: Mapping[str, Any]) -> BubblewrapSettings:
             raise ValueError(str(error.__cause__)) from None
         problem, _, place = str(error).partition(" - at `$")
         if unknown := re.search(r"unknown field `(.*)`", problem):
-            raise ValueError(f"{unknown[1]}: is not an option of bubblewrap") from None
+            raise ValueError(f"{unknown[1]}: is not an option of the backend bubblewrap") from None
         raise ValueError(f"{place.strip('.`')}: {problem}") from None

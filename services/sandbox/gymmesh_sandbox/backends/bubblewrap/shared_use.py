@@ -1,4 +1,4 @@
-"""A sandbox is used by many calls at a time, or replaced by one."""
+"""A lock for a sandbox that many calls use at the same time, or one call alone."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from contextlib import asynccontextmanager
 
 
 class SharedUse:
-    """Lets many in together, or one alone; who waits to be alone goes before later ones."""
+    """Admits many callers together, or one alone. A caller that waits to be alone precedes later
+    callers.
+    """
 
     def __init__(self) -> None:
         self._changed = asyncio.Condition()
@@ -17,7 +19,7 @@ class SharedUse:
 
     @asynccontextmanager
     async def shared(self) -> AsyncGenerator[None]:
-        """With others."""
+        """Use the sandbox together with others."""
         async with self._alone:
             self._users += 1
         try:
@@ -30,7 +32,7 @@ class SharedUse:
 
     @asynccontextmanager
     async def exclusive(self) -> AsyncGenerator[None]:
-        """Alone."""
+        """Use the sandbox alone."""
         async with self._alone:
             async with self._changed:
                 await self._changed.wait_for(lambda: not self._users)

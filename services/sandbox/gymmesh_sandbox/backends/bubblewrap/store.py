@@ -33,7 +33,7 @@ from gymmesh_sandbox_local import Groups
 
 
 class ImageStore:
-    """See above. Its methods block.
+    """The folder of images, snapshots and written files. The methods block.
 
     `ids`: the sandboxes' user ids on this machine.
     """
@@ -53,7 +53,7 @@ class ImageStore:
     # ---- instances
 
     def sweep(self) -> None:
-        """Removes what services left that were killed, their processes included."""
+        """Removes what killed services left, including their processes."""
         for folder in (self._folder / "instances").glob("*/"):
             with self._lock, contextlib.suppress(OSError):
                 if folder not in self._locks and self._take(folder):
@@ -61,9 +61,9 @@ class ImageStore:
                     os.close(self._locks.pop(folder))
 
     def take_instance(self, instance_id: str) -> int:
-        """Takes an instance's folder; how many sandboxes an earlier life had left there.
+        """Takes an instance's folder; returns how many sandboxes an earlier process had left there.
 
-        Raises ConfigError where another process has it.
+        Raises ConfigError if another process has the folder.
         """
         folder = self.instance_folder(instance_id)
         with self._lock:
@@ -73,22 +73,22 @@ class ImageStore:
             if not self._take(folder):
                 raise ConfigError(
                     f"Another sandbox service with the instance id '{instance_id}' uses {folder}: "
-                    "give each its own folder or id."
+                    "give each service its own folder or instance id."
                 )
             return left + _remove_boxes(folder)
 
     def remove_instance(self, instance_id: str) -> None:
-        """Removes all that is kept of an instance."""
+        """Removes everything that is stored for an instance."""
         with self._lock:
             self._remove_taken(self.instance_folder(instance_id))
 
     def instance_folder(self, instance_id: str) -> Path:
-        """What is kept of an instance."""
+        """The folder for an instance's data."""
         name = hashlib.sha256(instance_id.encode()).hexdigest()[:16]
         return self._folder / "instances" / name
 
     def close(self) -> None:
-        """Removes what is kept of this process's instances."""
+        """Removes what is stored for this process's instances."""
         with self._lock:
             for folder in list(self._locks):
                 with contextlib.suppress(OSError):
@@ -105,7 +105,9 @@ class ImageStore:
                 os.close(lock)
 
     def _take(self, folder: Path) -> bool:
-        """Takes the lock of an instance's folder, which is made; False where another has it."""
+        """Takes the lock of an instance's folder, which is created; False if another process has
+        it.
+        """
         while True:
             (folder / "boxes").mkdir(parents=True, exist_ok=True)
             try:
@@ -146,7 +148,7 @@ class ImageStore:
             return image
 
     def images(self) -> Sequence[sandbox_pb2.Image]:
-        """What there is without a fetch."""
+        """The images that need no fetch."""
         found = [sandbox_pb2.Image(name=HOST_IMAGE)]
         for name, digest in self._images.digests().items():
             found.append(sandbox_pb2.Image(name=name, digest=digest))
@@ -155,7 +157,7 @@ class ImageStore:
         return found
 
     def new_layer(self, instance_id: str) -> Path:
-        """Where the layer of a snapshot is to be; in use until `release`."""
+        """The folder for the layer of a snapshot; in use until `release`."""
         layers = self.instance_folder(instance_id) / "layers"
         layers.mkdir(exist_ok=True)
         layer = layers / str(next(self._numbers))
@@ -164,7 +166,7 @@ class ImageStore:
         return layer
 
     def add_snapshot(self, name: str, image: RootImage, layers: Sequence[Path]) -> None:
-        """Keeps a snapshot: an image with other layers, which it uses from now on."""
+        """Stores a snapshot: an image with other layers, which it uses from now on."""
         with self._lock:
             self._users.update(layers)
             self._snapshots[name] = replace(
@@ -172,19 +174,19 @@ class ImageStore:
             )
 
     def delete_snapshot(self, name: str) -> None:
-        """Removes a snapshot; what sandboxes use of it stays as long as they do."""
+        """Removes a snapshot. The parts that sandboxes use remain as long as these sandboxes."""
         with self._lock:
             snapshot = self._snapshots.pop(name, None)
         if snapshot is not None:
             self.release(snapshot.layers)
 
     def use(self, layers: Sequence[Path]) -> None:
-        """Layers have one user more."""
+        """The layers have one more user."""
         with self._lock:
             self._users.update(layers)
 
     def release(self, layers: Sequence[Path]) -> None:
-        """Layers have one user less."""
+        """The layers have one user less."""
         with self._lock:
             self._users.subtract(layers)
             unused = [layer for layer in layers if self._users[layer] <= 0]
@@ -196,7 +198,7 @@ class ImageStore:
 
 
 def _remove_boxes(folder: Path) -> int:
-    """Removes the sandboxes of an instance that no process runs; how many there were."""
+    """Removes the sandboxes of an instance that no process runs; returns their number."""
     boxes = folder / "boxes"
     groups = Groups(str(boxes)).remove_all()
     left = list(boxes.glob("*"))
@@ -206,7 +208,7 @@ def _remove_boxes(folder: Path) -> int:
 
 
 def _remove_instance(folder: Path) -> int:
-    """Removes all of an instance, the lock last; how many sandboxes there were."""
+    """Removes everything of an instance, the lock last; returns how many sandboxes there were."""
     count = _remove_boxes(folder)
     for name in ("boxes", "layers"):
         remove_tree(folder / name)

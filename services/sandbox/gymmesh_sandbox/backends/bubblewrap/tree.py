@@ -1,8 +1,8 @@
-"""The files of a sandbox, used from outside of it by its root's descriptor.
+"""The files of a sandbox, used from outside the sandbox through a descriptor of its root.
 
-Every path is opened by openat2(2) with RESOLVE_IN_ROOT and RESOLVE_NO_MAGICLINKS: what a process
-in the sandbox makes of its links, at whatever moment, leads nowhere but into the sandbox. The
-functions block; call them in a thread.
+Every path is opened by openat2(2) with RESOLVE_IN_ROOT and RESOLVE_NO_MAGICLINKS. So whatever a
+process in the sandbox does with its links, at any moment, they lead nowhere but into the sandbox.
+The functions block; call them in a thread.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class IdMap:
         return outer - self.first + self.inner if self._has(outer - self.first) else _NOBODY
 
     def outside(self, inner: int) -> int:
-        """This machine's id for one of the sandbox. Raises ValueError where there is none."""
+        """This machine's id for an id of the sandbox. Raises ValueError if there is none."""
         if not self._has(inner - self.inner):
             raise ValueError(f"{inner} is not a user or group id of sandboxes here")
         return inner - self.inner + self.first
@@ -67,7 +67,7 @@ class IdMap:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Whose files are to be, in the sandbox's numbers."""
+    """The owner that files will get, in the sandbox's numbers."""
 
     uid: int
     gid: int
@@ -86,7 +86,7 @@ class SandboxTree:
     """A sandbox's files.
 
     Args:
-        root: a descriptor of its root folder, which is this object's from now on.
+        root: a descriptor of its root folder, which this object owns from now on.
         ids: its user ids.
         owns: whether files can be given to other users of the sandbox.
     """
@@ -97,15 +97,15 @@ class SandboxTree:
         self._owns = owns
 
     def close(self) -> None:
-        """Lets go of the root; harmless when called twice."""
+        """Closes the root; may be called twice."""
         if self.root >= 0:
             os.close(self.root)
             self.root = -1
 
     def resolve(self, path: bytes) -> bytes:
-        """The path that this absolute one leads to, all links followed.
+        """The path that this absolute path leads to, with all links followed.
 
-        Parts that are not there stay.
+        Parts that do not exist stay as they are.
         """
         _check_path(path)
         done: list[bytes] = []
@@ -155,7 +155,7 @@ class SandboxTree:
         return self.described(path, status, link)
 
     def described(self, path: bytes, status: os.stat_result, link: bytes) -> files_pb2.FileInfo:
-        """A file's status as the contract has it."""
+        """A file's status in the contract's form."""
         return files_pb2.FileInfo(
             path=path,
             kind=_KINDS.get(stat.S_IFMT(status.st_mode), files_pb2.FILE_KIND_UNSPECIFIED),
@@ -186,7 +186,7 @@ class SandboxTree:
                 left = None if left is None else left - len(piece)
 
     def read_small(self, path: bytes, max_bytes: int) -> bytes:
-        """A small file's content; empty where there is none."""
+        """A small file's content; empty if there is no such file."""
         try:
             return b"".join(self.read(path, 0, max_bytes))
         except MeshError:
@@ -267,7 +267,7 @@ class SandboxTree:
     def folder(
         self, path: bytes, owner: Owner, flags: int = os.O_RDONLY | os.O_DIRECTORY
     ) -> Generator[int]:
-        """A descriptor of a folder, which is made where it is missing. Raises OSError."""
+        """A descriptor of a folder, which is created if missing. Raises OSError."""
         try:
             found = self._open(path, flags)
         except FileNotFoundError:
@@ -301,8 +301,8 @@ class SandboxTree:
         wholly: bool = False,
         without: Collection[bytes] = (),
     ) -> Iterator[files_pb2.FileInfo]:
-        """The content of a folder, or the file itself, ordered by path as bytes. Links are not
-        followed.
+        """The content of a folder, or the file itself, sorted by the bytes of the path. Links are
+        not followed.
 
         wholly: raise for an unreadable folder below, instead of skipping it. without: absolute
         paths of folders below to skip.
@@ -390,7 +390,7 @@ class SandboxTree:
             raise self.failed(error, path) from None
 
     def failed(self, error: OSError, path: bytes) -> MeshError:
-        """The contract's error for one of the kernel."""
+        """The contract's error for an error of the kernel."""
         shown = path.decode("utf-8", "backslashreplace")
         if error.errno in _FULL:
             return MeshError(
@@ -414,7 +414,9 @@ class SandboxTree:
 
 
 def open_beneath(folder: int, path: bytes, flags: int) -> int:
-    """Opens what is below a folder, links included as far as they stay there. Raises OSError."""
+    """Opens a path below a folder, following links as long as they stay below the folder. Raises
+    OSError.
+    """
     return _openat2(folder, path or b".", flags, _BENEATH)
 
 

@@ -12,7 +12,7 @@ _MOST_LINES = 10_000
 
 @dataclass(frozen=True, slots=True)
 class ImageUser:
-    """A user as a process gets it; the numbers are the sandbox's."""
+    """A user with the numbers that its processes get; the numbers are the sandbox's."""
 
     name: str
     uid: int
@@ -22,7 +22,7 @@ class ImageUser:
 
 
 def find_user(wanted: str, passwd: bytes, group: bytes) -> ImageUser:
-    """The user of a name or number, which may have `:` and a group behind it.
+    """The user with a name or number, optionally followed by `:` and a group.
 
     A number needs no line in passwd. Raises FIELD_INVALID.
     """
@@ -59,5 +59,5 @@ def _lines(content: bytes, least: int) -> Iterator[list[str]]:
 
 
 def _number(text: str) -> int:
-    """A user or group id; -1 where a sandbox cannot have it."""
+    """A user or group id; -1 if a sandbox cannot have it."""
     return int(text) if text.isascii() and text.isdecimal() and int(text[:10]) < 65_535 else -1

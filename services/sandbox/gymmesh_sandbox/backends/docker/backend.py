@@ -46,7 +46,7 @@ _ENDED: Final = frozenset(("exited", "dead", "stopped", "stopping", "removing"))
 
 
 class DockerBackend(SandboxBackend):
-    """Runs each sandbox as a container of Docker's or Podman's daemon."""
+    """Runs each sandbox as a container of a daemon of Docker or Podman."""
 
     name = "docker"
     start_cost_bytes = 8 << 20
@@ -71,7 +71,7 @@ class DockerBackend(SandboxBackend):
             await self.close()
             raise ConfigError(
                 f"No daemon of Docker or Podman answers at {url}: {one_line(str(error))}. "
-                "Start one, or set the option 'url' to its address.",
+                "Start a daemon, or set the option 'url' to its address.",
                 path="options.url",
             ) from None
         await engine.docker.system.info()  # agrees on the version of the API
@@ -324,7 +324,9 @@ class DockerBackend(SandboxBackend):
         return found
 
     async def _end_unknown(self, instance_id: str) -> None:
-        """Removes what the daemon made without an answer, or did not remove, before it was gone."""
+        """Removes what the daemon created without an answer, or did not remove, before it was
+        unreachable.
+        """
         containers = await self._containers(instance_id)
         known = self._making | {one.sandbox_id for one in self._sandboxes.values()}
         for container in containers:
@@ -335,7 +337,7 @@ class DockerBackend(SandboxBackend):
             await self._images.drop_leftovers(instance_id)
 
     async def _connected(self, instance_id: str) -> None:
-        """Looks at what happened while no events were heard."""
+        """Checks what happened while no events were received."""
         await self._end_unknown(instance_id)
         for container_id, sandbox in tuple(self._sandboxes.items()):
             state = await _state(sandbox.container)
@@ -353,7 +355,9 @@ def _relay_of(spec: SandboxSpec) -> ContainerRelay | None:
 
 
 def daemon_url() -> str:
-    """The address of the daemon: `DOCKER_HOST`, else the first usual socket that exists."""
+    """The address of the daemon: `DOCKER_HOST`, or without this variable the first usual socket
+    that exists.
+    """
     if found := os.environ.get("DOCKER_HOST"):
         return found
     of_user = os.environ.get("XDG_RUNTIME_DIR", "")
@@ -369,7 +373,7 @@ def daemon_url() -> str:
 
 
 async def _remove(container: DockerContainer) -> None:
-    """Ends and removes a container; harmless when it is not there."""
+    """Ends and removes a container; does nothing if it does not exist."""
     while True:
         try:
             await container.delete(force=True, v=True)

@@ -90,9 +90,9 @@ def unreachable(error: DockerError) -> bool:
 
 
 def container_error(error: Exception, sandbox_id: str) -> MeshError:
-    """What a failed call for a container means.
+    """The error of a failed call for a container.
 
-    SANDBOX_LOST where the container or the daemon is gone, else INTERNAL_FAULT.
+    SANDBOX_LOST if the container or the daemon is gone, otherwise INTERNAL_FAULT.
     """
     if not isinstance(error, DockerError) or unreachable(error):
         return sandbox_lost(sandbox_id, "the daemon is unreachable")
@@ -106,7 +106,7 @@ def container_error(error: Exception, sandbox_id: str) -> MeshError:
 
 
 def one_line(message: str, most: int = 300) -> str:
-    """The daemon's words on one line, not too long, without a full stop."""
+    """The daemon's text on one line, shortened, without a full stop."""
     text = " ".join(message.split()).rstrip(".")
     return text if len(text) <= most else text[: most - 1] + "…"
 

@@ -1,4 +1,4 @@
-"""The images of a daemon: what is here, what is fetched, what is built, what is kept."""
+"""The images of a daemon: existing, fetched, built and saved ones."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ _IN_USE: Final = 409
 
 @dataclass(frozen=True, slots=True)
 class FoundImage:
-    """An image that is here.
+    """An image that the daemon has.
 
     Attributes:
-        reference: what the daemon knows it by.
-        name: what the request called it.
-        digest: of its manifest, else of its configuration.
-        digests: all that it has.
-        user, workdir: those that it sets; the user may be empty.
+        reference: the daemon's name for the image.
+        name: the request's name for the image.
+        digest: the digest of its manifest, or without one, of its configuration.
+        digests: all its digests.
+        user, workdir: the values that the image sets; the user may be empty.
     """
 
     reference: str
@@ -62,7 +62,7 @@ class DockerImages:
         self._building: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def all(self) -> list[sandbox_pb2.Image]:
-        """What is here by name, snapshots included."""
+        """The daemon's images by name, including snapshots."""
         found = []
         snapshots = {reference: name for name, reference in self._snapshots.items()}
         for one in await self._engine.docker.images.list():
@@ -78,10 +78,10 @@ class DockerImages:
         return sorted(found, key=lambda one: one.name)
 
     async def find(self, root: str | sandbox_pb2.ImageBuild, digest: str) -> FoundImage:
-        """The image, fetched or built where it is missing.
+        """The image, fetched or built if it is missing.
 
-        Raises SANDBOX_IMAGE_NOT_FOUND, and SANDBOX_IMAGE_FAILED for a build that fails and for
-        another digest.
+        Raises SANDBOX_IMAGE_NOT_FOUND; SANDBOX_IMAGE_FAILED for a failed build and for a wrong
+        digest.
         """
         if isinstance(root, str):
             name, reference = root, self._snapshots.get(root, root)
@@ -91,13 +91,13 @@ class DockerImages:
             name = reference = await self._build(root)
         found = await self._inspect(reference, name)
         if found is None:
-            raise _not_found(name, "the daemon does not have it, and fetching is off")
+            raise _not_found(name, "the daemon does not have it, and the option 'pull' is 'never'")
         if digest and digest not in found.digests:
             raise _failed(name, f"its digest is {found.digest}, not {digest}")
         return found
 
     async def keep(self, container: Any, instance_id: str, name: str, user: str) -> FoundImage:
-        """Makes an image of a container. Raises SANDBOX_IMAGE_FAILED."""
+        """Creates an image from a container. Raises SANDBOX_IMAGE_FAILED."""
         tag = hashlib.sha256(f"{instance_id}\0{name}".encode()).hexdigest()[:32]
         # The user of the image stays, labels say whose it is and that no sandbox runs from it.
         changes = "\n".join(
@@ -121,20 +121,20 @@ class DockerImages:
         return found
 
     async def drop(self, name: str) -> None:
-        """Removes a snapshot, once no sandbox uses it; harmless when it is not there."""
+        """Removes a snapshot when no sandbox uses it any more; does nothing if there is none."""
         reference = self._snapshots.pop(name, None)
         if reference is not None:
             self._dropped.add(reference)
             await self.drop_unused()
 
     async def drop_unused(self) -> None:
-        """Removes the snapshots that were dropped and that no sandbox uses any more."""
+        """Removes the dropped snapshots that no sandbox uses any more."""
         for reference in tuple(self._dropped):
             if await self._remove(reference):
                 self._dropped.discard(reference)
 
     async def drop_leftovers(self, instance_id: str) -> int:
-        """Removes the snapshots of the instance that this life does not have."""
+        """Removes the snapshots of the instance that earlier processes created."""
         ended = 0
         for one in await self._engine.docker.images.list(
             filters={"label": [f"{INSTANCE}={instance_id}"]}
@@ -145,13 +145,15 @@ class DockerImages:
         return ended
 
     async def drop_all(self) -> None:
-        """Removes all snapshots of this life."""
+        """Removes all snapshots of this process."""
         for name in tuple(self._snapshots):
             await self.drop(name)
         await self.drop_unused()
 
     async def _remove(self, reference: str) -> bool:
-        """Removes an image; False: it is in use. By force, Podman would remove its users, too."""
+        """Removes an image; False: it is in use. A forced removal would make Podman remove its
+        containers, too.
+        """
         try:
             await self._engine.docker.images.delete(reference)
         except DockerError as error:
@@ -234,7 +236,7 @@ class DockerImages:
 
 
 def _problem(line: bytes) -> str:
-    """The error that a line of a build's output tells; empty: none."""
+    """The error in a line of a build's output; empty: none."""
     try:
         said = json.loads(line)
     except ValueError:

@@ -35,7 +35,7 @@ class _Bridge:
         self.error: MeshError | None = None
 
     async def connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Carries one connection until one side ends it."""
+        """Forwards one connection until one side ends it."""
         try:
             found = await self._container.exec(
                 scripts.command(scripts.CONNECT, (b"%d" % self._port,)),
@@ -62,7 +62,9 @@ class _Bridge:
 
     def _meaning(self, code: int) -> MeshError | None:
         if code == scripts.NO_CLIENT:
-            return option_unsupported("CallPort of an image without python3, bash and nc", "docker")
+            return option_unsupported(
+                "CallPort for an image that has neither python3 nor bash nor nc", "docker"
+            )
         return port_unreachable(self._port) if code == scripts.UNREACHABLE else None
 
 

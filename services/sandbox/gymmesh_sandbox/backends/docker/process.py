@@ -31,13 +31,13 @@ _LAST_OUTPUT_S: Final = 0.5
 class StandardInput:
     """A named pipe in the container that a process reads.
 
-    The API could carry standard input itself, but Podman loses output of processes that end before
-    they have read all of it.
+    The API could carry standard input itself. But Podman loses output of processes that end before
+    they have read all of their input.
 
     Args:
-        path: the pipe's.
-        holder: the number of the process that holds it open.
-        release: ends the processes of these numbers and removes the pipe.
+        path: the pipe's path.
+        holder: the number of the process that keeps the pipe open.
+        release: ends the processes with these numbers and removes the pipe.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class StandardInput:
         self._dropped = asyncio.Event()
 
     async def write(self, data: bytes) -> None:
-        """Writes; what the process no longer reads is dropped."""
+        """Writes; data that the process no longer reads is dropped."""
         if self._writer is None and not self._closed:
             self._writer = await _Writer.start(self._container, self._path)
             self._to_end.append(self._writer.pid)
@@ -68,7 +68,7 @@ class StandardInput:
                 await send(self._writer.stream, data)
 
     async def close(self) -> None:
-        """Closes it once the pipe has taken what was written."""
+        """Closes it after the pipe has accepted everything."""
         if self._closed:
             return
         self._closed = True
@@ -82,7 +82,7 @@ class StandardInput:
         await self._end()
 
     async def drop(self) -> None:
-        """The process has ended: closes it without waiting."""
+        """The process has ended: closes the pipe without waiting."""
         self._dropped.set()
         self._closed = True
         await self._end()
@@ -98,7 +98,7 @@ class StandardInput:
 
 @dataclass(frozen=True, slots=True)
 class _Writer:
-    """A process that copies what it is sent to the pipe. It blocks while the pipe is full."""
+    """A process that copies its input to the pipe. It blocks while the pipe is full."""
 
     exec: Exec
     stream: ExecStream
@@ -125,10 +125,10 @@ class DockerProcess(RunningProcess):
     """A process that was started.
 
     Args:
-        first: what was read of its output already.
-        out_of_memory: whether the kernel ended a process at the limit of memory meanwhile.
-        sandbox_ended: whether its container has ended, and may have taken it along.
-        on_end: called once its output has been read to the end.
+        first: the output that was already read.
+        out_of_memory: returns whether the kernel ended a process at the memory limit meanwhile.
+        sandbox_ended: returns whether its container has ended, which may have ended the process.
+        on_end: called when its output has been read to the end.
     """
 
     def __init__(
@@ -207,7 +207,7 @@ class DockerProcess(RunningProcess):
         return await asyncio.shield(self._life)
 
     async def give_up(self) -> None:
-        """Its sandbox is ended."""
+        """Its sandbox has ended."""
         self._life.cancel()
         with contextlib.suppress(asyncio.CancelledError, MeshError):
             await self._life

@@ -1,4 +1,6 @@
-"""What a container reaches of the mesh: a Unix socket that is mounted, a port of its network."""
+"""A container's connections to the mesh: a Unix socket that is mounted, and a port of its
+network.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +25,12 @@ _BACKLOG: Final = 64
 
 
 class ContainerRelay:
-    """Opened before its container, which mounts `path`; joins it once it runs; closed after it.
+    """Opened before its container, which mounts `path`; joins the container when it runs; closed
+    after it.
 
     Args:
-        asked: what the sandbox asks for.
-        target: where a new connection is to go, HOST:PORT.
+        asked: the request's relay.
+        target: returns the target of a new connection, HOST:PORT.
     """
 
     def __init__(self, asked: sandbox_pb2.Relay, target: Callable[[], str]) -> None:
@@ -38,7 +41,7 @@ class ContainerRelay:
 
     @property
     def path(self) -> str:
-        """The socket's path on this machine; empty: the sandbox asks for none."""
+        """The socket's path on this machine; empty: the request has none."""
         return os.path.join(self._folder, "s") if self._folder else ""
 
     async def open(self) -> None:
@@ -58,7 +61,7 @@ class ContainerRelay:
     async def join(self, container_id: str, pid: int) -> None:
         """Starts to listen at the port, in the network of the container's first process.
 
-        Raises OSError where that process is not of this machine, or its network cannot be joined.
+        Raises OSError if that process is not on this machine, or if its network cannot be joined.
         """
         if self._asked.port:
             listening = await asyncio.to_thread(_listen_in, container_id, pid, self._asked.port)
@@ -100,7 +103,7 @@ def listen_in_network(pid: int, port: int) -> socket.socket:
 
 
 def _listen_in(container_id: str, pid: int, port: int) -> socket.socket:
-    """Makes sure that the process is the container's, as far as this machine can tell."""
+    """Checks that the process belongs to the container, as far as this machine can tell."""
     place = Path("/proc") / str(pid)
     seen = (place / "cgroup").read_text() + (place / "mountinfo").read_text()
     if container_id not in seen:

@@ -50,8 +50,8 @@ class DockerSandbox(HelperSandbox[DockerProcess]):
     """A container that was started.
 
     Args:
-        user, workdir: those in force.
-        keep: makes an image of the container, by the snapshot's name.
+        user, workdir: the defaults in force.
+        keep: creates an image from the container, with the snapshot's name.
         remove: removes the container.
     """
 
@@ -83,7 +83,7 @@ class DockerSandbox(HelperSandbox[DockerProcess]):
         self._pipes = _PIPES + secrets.token_hex(8)
 
     async def prepare(self) -> None:
-        """Starts what the sandbox needs inside. Raises SANDBOX_IMAGE_FAILED, and SANDBOX_LOST."""
+        """Starts what the sandbox needs inside. Raises SANDBOX_IMAGE_FAILED and SANDBOX_LOST."""
         try:
             await self._control.run(b":")
         except MeshError:
@@ -245,7 +245,7 @@ class DockerSandbox(HelperSandbox[DockerProcess]):
     async def _first_line(
         self, found: Exec, stream: ExecStream, user: str
     ) -> tuple[int, list[Message]]:
-        """The process id, which it writes first, and what was read behind it."""
+        """The process id, which the process writes first, and the output after it."""
         said, rest = b"", list[Message]()
         while b"\n" not in said:
             message = await stream.read_out()
@@ -291,8 +291,8 @@ class DockerSandbox(HelperSandbox[DockerProcess]):
         await self._worker.run(f"kill -9 {listed}; rm -f {word} {word}.hold; :".encode())
 
     async def _lacks_shell(self) -> bool:
-        """Whether the container ended as one whose image has no shell that runs: its first process
-        is a shell, so one that runs has it.
+        """Whether the container ended because its image has no working shell. Its first process
+        is a shell, so a running container has one.
         """
         try:
             state = (await self.container.show())["State"]

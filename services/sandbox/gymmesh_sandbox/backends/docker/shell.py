@@ -1,4 +1,4 @@
-"""Programs of the service's own in a container, started by the API's exec."""
+"""The service's own programs in a container, started by the API's exec."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ContainerPrograms:
     """Starts programs in a container: `image_shell.programs.Programs`.
 
     Args:
-        user: whose they are, as the API has it.
+        user: the programs' user, in the API's form.
     """
 
     def __init__(self, container: DockerContainer, sandbox_id: str, user: str = "0") -> None:
@@ -113,7 +113,7 @@ def _as_os_error() -> Iterator[None]:
 
 
 async def exit_code(found: Exec, most_s: float | None = _SCRIPT_S) -> int:
-    """The exit code of a process, once it has ended. Raises TimeoutError."""
+    """The exit code of a process that has ended. Raises TimeoutError."""
     pause = 0.005
     async with asyncio.timeout(most_s):
         while (state := await found.inspect())["Running"] or state["ExitCode"] is None:
@@ -123,9 +123,9 @@ async def exit_code(found: Exec, most_s: float | None = _SCRIPT_S) -> int:
 
 
 def end_stdin(stream: ExecStream) -> None:
-    """Closes the standard input of a process, and goes on reading what it writes.
+    """Closes the standard input of a process, and continues to read its output.
 
-    aiodocker only closes both at once.
+    aiodocker can only close both at once.
     """
     response = stream._resp
     if response is not None and response.connection is not None:
@@ -135,14 +135,16 @@ def end_stdin(stream: ExecStream) -> None:
 
 
 async def close_stream(stream: ExecStream) -> None:
-    """Closes the connection to a process, whatever became of it."""
+    """Closes the connection to a process, whatever its state is."""
     # aiodocker asserts that the daemon has not closed it before.
     with contextlib.suppress(*FAILURES, AssertionError):
         await stream.close()
 
 
 async def send(stream: ExecStream, data: bytes) -> None:
-    """Writes to the standard input of a process. Raises ConnectionError once it has ended."""
+    """Writes to the standard input of a process. Raises ConnectionError if the process has
+    ended.
+    """
     try:
         await stream.write_in(data)
     except (AssertionError, RuntimeError) as error:  # how aiodocker says that it is closed

@@ -1,4 +1,4 @@
-"""The events of a daemon: which containers ended, and whether the daemon is still there."""
+"""The events of a daemon: which containers ended, and whether the daemon is still reachable."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _LOGGER = logging.getLogger("gymmesh.sandbox.docker")
 
 
 class Watch:
-    """Listens to the events of one instance's containers until it is closed.
+    """Receives the events of one instance's containers until it is closed.
 
     Args:
-        on_end: called with a container's id once it has ended.
-        on_connected: called with the instance's id after each connection: what happened before it
-            was not heard.
-        on_gone: called when the daemon could not be reached for some seconds.
+        on_end: called with a container's id when it has ended.
+        on_connected: called with the instance's id after each connection, because earlier events
+            were missed.
+        on_gone: called if the daemon could not be reached for some seconds.
     """
 
     def __init__(
@@ -44,13 +44,13 @@ class Watch:
         self._task: asyncio.Task[None] | None = None
 
     def start(self, instance_id: str) -> None:
-        """Starts to listen; once."""
+        """Starts to receive events; call it once."""
         if self._task is None:
             work = self._listen(instance_id)
             self._task = asyncio.get_running_loop().create_task(work)
 
     async def close(self) -> None:
-        """Stops to listen."""
+        """Stops receiving events."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):

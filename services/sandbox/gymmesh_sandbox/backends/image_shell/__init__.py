@@ -1,7 +1,7 @@
 """Files, signals and lists of processes of a sandbox, through the shell of its own image.
 
-For backends whose only way into a sandbox is to start a program in it: `ShellSandbox` makes the
-rest of that.
+This is for backends that can only start programs in a sandbox: `ShellSandbox` provides everything
+else.
 """
 
 from gymmesh_sandbox.backends.image_shell.command import CommandProgram

@@ -1,4 +1,4 @@
-"""Archives of tar, read member by member: what goes into a container and what comes out. Pure."""
+"""Tar archives, read member by member: what is sent into a container and what it returns. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COMPRESSION: Final = {
 
 
 def open_archive(file: IO[bytes], mode: str) -> tarfile.TarFile:
-    """Opens an archive as a stream, with names of any bytes."""
+    """Opens an archive as a stream; names may have any bytes."""
     return tarfile.open(  # type: ignore[no-any-return,call-overload]
         fileobj=file, mode=mode, format=tarfile.PAX_FORMAT, encoding=_ENCODING, errors=_ERRORS
     )
@@ -35,11 +35,11 @@ def as_bytes(name: str) -> bytes:
 
 
 def checked(archive: tarfile.TarFile, folder: bytes, max_bytes: int) -> Iterator[tarfile.TarInfo]:
-    """The members of an archive that is to be unpacked in a folder.
+    """The checked members of an archive that will be unpacked in a folder.
 
-    Raises SANDBOX_PATH_INVALID for one that would lie outside of it, as far as the archive alone
-    says so, and for what is neither file, folder nor link; FIELD_INVALID once there are more than
-    `max_bytes` in files.
+    Raises SANDBOX_PATH_INVALID for a member that would be outside the folder, as far as the archive
+    alone shows, and for anything but a file, a folder or a link. Raises FIELD_INVALID if the files
+    have more than `max_bytes`.
     """
     links: set[str] = set()
     size = 0
@@ -68,7 +68,7 @@ def checked(archive: tarfile.TarFile, folder: bytes, max_bytes: int) -> Iterator
 
 
 def folders_of(archive: tarfile.TarFile, folder: bytes, max_bytes: int) -> list[bytes]:
-    """The folders that members lie in, relative to the one that the archive is unpacked in."""
+    """The folders of the members, relative to the folder in which the archive is unpacked."""
     found: set[bytes] = set()
     for member in checked(archive, folder, max_bytes):
         name = posixpath.normpath(member.name)
@@ -79,7 +79,7 @@ def folders_of(archive: tarfile.TarFile, folder: bytes, max_bytes: int) -> list[
 
 
 def owned(source: tarfile.TarFile, target: tarfile.TarFile, uid: int, gid: int) -> None:
-    """Copies an archive; its files are to belong to a user."""
+    """Copies an archive so that its files belong to a user."""
     for member in source:
         changed = copy.copy(member)
         changed.uid, changed.gid, changed.uname, changed.gname = uid, gid, "", ""
@@ -96,7 +96,7 @@ def folders_of_file(path: str, mode: str, folder: bytes, max_bytes: int) -> list
 
 
 def owned_file(path: str, mode: str, spool: IO[bytes], uid: int, gid: int) -> None:
-    """`owned` of an archive on this machine, to a file that is to be read from its start."""
+    """`owned` for an archive on this machine; the result is a file that is read from its start."""
     with (
         open(path, "rb") as file,
         open_archive(file, mode) as source,
@@ -107,9 +107,9 @@ def owned_file(path: str, mode: str, spool: IO[bytes], uid: int, gid: int) -> No
 
 
 def relative(source: tarfile.TarFile, target: tarfile.TarFile, top: str) -> None:
-    """Copies what a container sent: names start below `top`, which is left out.
+    """Copies a container's archive: names start below `top`, which is removed from them.
 
-    An empty `top` is a single file. Devices, sockets and pipes are left out.
+    An empty `top` means a single file. Devices, sockets and pipes are omitted.
     """
     for member in source:
         if not (member.isreg() or member.isdir() or member.issym() or member.islnk()):

@@ -16,7 +16,7 @@ _BY_SIGNAL: Final = 128
 
 
 class CommandProgram:
-    """A program whose input, output and exit code are those of a command: `StartedProgram`."""
+    """A program with the input, output and exit code of a command: a `StartedProgram`."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         assert process.stdin is not None

@@ -1,8 +1,8 @@
-"""Which processes of a container descend from one of them. Pure.
+"""Which processes of a container descend from a given process. Pure.
 
-The daemon starts each process of a sandbox beside the first process of the container: its parent
-is outside, and it leads a session of its own. Processes whose parent has ended become children of
-the first process, number 1.
+The daemon starts each process of a sandbox beside the first process of the container: its parent is
+outside the container, and it leads a session of its own. Processes whose parent has ended become
+children of the first process, number 1.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ _FIRST: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A process as it was found.
+    """A process that was found.
 
     Attributes:
         pid: its number in the container.
-        state: one letter, as /proc/PID/stat has it.
-        parent: its parent's number; 0: outside of the container.
+        state: one letter, as in /proc/PID/stat.
+        parent: its parent's number; 0: outside the container.
         session: the number of its session.
-        started: when, in ticks of the kernel's clock.
+        started: its start, in ticks of the kernel's clock.
     """
 
     pid: int
@@ -34,12 +34,12 @@ class Seen:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing but its exit code is left."""
+        """Whether only its exit code is left."""
         return self.state in "ZX"
 
 
 def read_processes(lines: bytes) -> list[Seen]:
-    """Reads what LIST_PROCESSES writes; lines of processes that ended meanwhile are skipped."""
+    """Reads the output of LIST_PROCESSES; lines of processes that ended meanwhile are skipped."""
     found = []
     for line in lines.decode("ascii", "replace").splitlines():
         words = line.split()
@@ -52,16 +52,16 @@ def read_processes(lines: bytes) -> list[Seen]:
 def descendants(
     processes: Sequence[Seen], target: int, started: int, others: Collection[int]
 ) -> tuple[set[int], set[int]]:
-    """The target and its descendants, and those that may be descendants.
+    """The target and its descendants; and processes that may be descendants.
 
     Args:
-        processes: all of the container.
+        processes: all processes of the container.
         target: the process.
-        started: when it started: what is older does not descend from it.
+        started: when it started; older processes do not descend from it.
         others: the numbers of the processes that were started beside it, ended or not.
 
-    A process that left its parents' session and whose parents have ended may be a descendant
-    of any process that is not younger.
+    A process that left its parents' session, and whose parents have ended, may be a descendant of
+    any process that is not younger.
     """
     children: dict[int, list[Seen]] = {}
     for one in processes:

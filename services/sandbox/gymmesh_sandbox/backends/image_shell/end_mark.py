@@ -1,16 +1,15 @@
-"""Where the output of a process ends, and how it ended. Pure."""
+"""Finds the end of a process's output, and how the process ended. Pure."""
 
 from __future__ import annotations
 
 
 class EndMark:
-    """Finds the line of the end in what a process writes to standard error.
+    """Finds the end line in a process's standard error.
 
-    The line is `WORD CODE BEFORE AFTER`, without a line end before it; WORD is one that nobody
-    guesses.
+    The line is `WORD CODE BEFORE AFTER`, without a line break before it. WORD can't be guessed.
 
     Attributes:
-        numbers: the line's numbers, once it was found.
+        numbers: the line's numbers, after it was found.
     """
 
     def __init__(self, word: bytes) -> None:
@@ -19,7 +18,7 @@ class EndMark:
         self.numbers: tuple[int, int, int] | None = None
 
     def take(self, data: bytes) -> bytes:
-        """What of it, and of what was held back before, is the process's own."""
+        """The process's own part of this output and of the output that was held back before."""
         if self.numbers is not None:
             return data
         text = self._held + data
@@ -39,7 +38,7 @@ class EndMark:
         return text[:at] + rest
 
     def rest(self) -> bytes:
-        """What was held back, once no more comes."""
+        """The output that was held back, when no more arrives."""
         held, self._held = self._held, b""
         return b"" if held.startswith(self._word) else held
 

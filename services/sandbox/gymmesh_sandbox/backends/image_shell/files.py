@@ -1,4 +1,4 @@
-"""Files of a sandbox, through small programs of its image."""
+"""A sandbox's files, through small programs of its image."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _DEFAULT_MODE: Final = 0o644
 
 
 class ShellFiles:
-    """The files of one sandbox, used with the rights that its programs have.
+    """The files of one sandbox, used with the rights of its programs.
 
     Args:
-        shell: for what takes no time.
-        workdir: what relative paths start from.
-        user: whose rights these are, and whose files are; empty: root's.
+        shell: for short scripts.
+        workdir: where relative paths start.
+        user: the user with whose rights files are used, and who owns new files; empty: root.
     """
 
     def __init__(
@@ -52,7 +52,9 @@ class ShellFiles:
         return posixpath.join(self._workdir or b"/", path)
 
     async def resolve(self, path: bytes) -> bytes:
-        """The path it leads to, all links followed; parts that are not there stay."""
+        """The path that this path leads to, with all links followed; parts that do not exist
+        stay.
+        """
         wanted = self.absolute(path)
         for _ in range(8):
             try:
@@ -70,7 +72,7 @@ class ShellFiles:
         raise path_invalid(path, "cannot be followed")
 
     async def owner(self, user: str) -> str:
-        """A user's number and group, as chown has them. Raises FIELD_INVALID for an unknown one."""
+        """A user's number and group, in chown's form. Raises FIELD_INVALID for an unknown user."""
         if ":" in user:
             return user
         known = self._owners.get(user)
@@ -86,7 +88,7 @@ class ShellFiles:
         return known
 
     async def owner_numbers(self) -> tuple[int, int]:
-        """The numbers of the user whose rights these are, and of its group."""
+        """The numbers of the user with these rights, and of the user's group."""
         if self._numbers is None:
             uid, gid = (await self._shell.run(b"echo $(id -u) $(id -g)")).split()
             self._numbers = int(uid), int(gid)
@@ -104,7 +106,7 @@ class ShellFiles:
         raise self._not_found(path)
 
     async def listed(self, path: bytes, *, recursive: bool) -> AsyncIterator[files_pb2.FileInfo]:
-        """What is in a folder, by path."""
+        """The content of a folder, sorted by path."""
         deep = "" if recursive else "-maxdepth 1"
         async for info in self._list(path, deep=deep, itself=False):
             yield info
@@ -123,7 +125,7 @@ class ShellFiles:
             self._check(path, failed.code, failed.output)
 
     async def write(self, file: files_pb2.FileContent, owner: str = "") -> None:
-        """Writes a file, or a piece of one; it is the user's, or `owner`'s."""
+        """Writes a file or a part of it. The file belongs to the user, or to `owner`."""
         path = self.absolute(file.path)
         above, name = posixpath.split(path)
         if name in (b"", b".", b".."):
@@ -142,7 +144,7 @@ class ShellFiles:
         self._check(file.path, code, said)
 
     async def make_folder(self, path: bytes, owner: str = "") -> None:
-        """Makes a folder, and those above it, where they are missing."""
+        """Creates a folder and the folders above it, if they are missing."""
         real = await self.resolve(path)
         numbers = await self._owner_of(owner)
         fold = scripts.call(b"fold", (real, numbers)).rstrip(b"\n")
@@ -156,17 +158,19 @@ class ShellFiles:
             raise path_invalid(path, "is not a folder") from None
 
     async def check_size(self, path: bytes, max_bytes: int) -> None:
-        """Raises FIELD_INVALID for what is too large for an archive, and SANDBOX_FILE_DENIED."""
+        """Raises FIELD_INVALID for a folder that is too large for an archive, and
+        SANDBOX_FILE_DENIED.
+        """
         arguments = (path, b"%d" % max_bytes, b"%d" % MOST_ENTRIES)
         code, _, said = await self._programs.run(scripts.command(scripts.SIZE_UP, arguments))
         if code == scripts.TOO_MANY_BYTES:
             raise archive_too_large("max_archive_bytes", max_bytes)
         if code == scripts.TOO_MANY_ENTRIES:
-            raise archive_too_large("the most entries", MOST_ENTRIES)
+            raise archive_too_large("the maximum number of files", MOST_ENTRIES)
         self._check(path, code, said)
 
     def check_unpacked(self, path: bytes, code: int, said: bytes) -> None:
-        """Raises what the end of `tar` means."""
+        """Raises the error that the exit code of `tar` means."""
         if code == 0:
             return
         words = said.decode("utf-8", "replace")
@@ -178,7 +182,7 @@ class ShellFiles:
         raise path_invalid(path, f"cannot be unpacked to: {shown}")
 
     async def real_folders(self, paths: list[bytes]) -> list[bytes]:
-        """Where each of these paths leads to, as `resolve`."""
+        """The path that each of these paths leads to, as in `resolve`."""
         script = scripts.REAL.encode()
         for path in paths:
             script += scripts.call(b"real", (path,)) + b'printf "%s\\0" "$found"\n'
@@ -234,7 +238,7 @@ class ShellFiles:
 
 
 def read_listing(said: bytes, word: bytes) -> list[files_pb2.FileInfo]:
-    """Reads what LIST_FILES writes, in the order of the paths as bytes."""
+    """Reads the output of LIST_FILES, sorted by the bytes of the paths."""
     found: dict[bytes, files_pb2.FileInfo] = {}
     link = b""
     for entry in said.split(word + b" ")[1:]:

@@ -1,4 +1,4 @@
-"""A sandbox whose files and signals go through helper shells of its own image."""
+"""A sandbox whose files and signals use helper shells of its own image."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ class SandboxedProcess(Protocol):
     """A process that ends with its sandbox."""
 
     async def give_up(self) -> None:
-        """Its sandbox is ended."""
+        """The sandbox has ended."""
 
 
 _Process = TypeVar("_Process", bound=SandboxedProcess)
 
 
 class HelperSandbox(RunningSandbox, Generic[_Process]):
-    """What sandboxes have in common whose backend can start programs in them: one shell for
-    signals, one for files, and the end of both.
+    """The common part of sandboxes whose backend can start programs in them: one shell for signals,
+    one for files, and the end of both.
 
     Args:
         programs: starts the shells.
-        user, workdir: those in force; empty: known once it is prepared.
+        user, workdir: the defaults in force; empty: known after the sandbox is prepared.
     """
 
     def __init__(
@@ -64,20 +64,22 @@ class HelperSandbox(RunningSandbox, Generic[_Process]):
 
     @abstractmethod
     async def files_of(self, user: str) -> ShellFiles:
-        """The files with a user's rights. Raises FIELD_INVALID for a user that is not there."""
+        """The files, with a user's rights. Raises FIELD_INVALID for a user that does not exist."""
 
     @abstractmethod
     async def remove(self) -> None:
-        """Ends it, with all processes; returns once nothing of it is left. Called once or more."""
+        """Ends the sandbox and all its processes; returns when nothing is left. May be called
+        several times.
+        """
 
     async def close_helpers(self) -> None:
-        """Ends what was opened beside the two shells."""
+        """Ends what was opened in addition to the two shells."""
 
     async def wait_lost(self) -> str:
         return await asyncio.shield(self._lost)
 
     def lose(self, cause: str) -> None:
-        """It ended without `end`."""
+        """The sandbox ended without `end`."""
         if not self._lost.done() and not self.ended:
             self._lost.set_result(cause)
 
@@ -115,7 +117,7 @@ class HelperSandbox(RunningSandbox, Generic[_Process]):
 
 
 def words_of(process: process_pb2.ProcessSpec) -> list[bytes]:
-    """The program and its arguments: the shell's for a line."""
+    """The program and its arguments; for a line, the shell and the line."""
     if process.WhichOneof("command") == "shell":
         return [b"/bin/sh", b"-c", process.shell.encode()]
     return list(process.argv.words)

@@ -1,8 +1,8 @@
 """The text that a shell in a sandbox runs. Pure.
 
-What is to run travels on standard input and not as arguments, which others may write to their logs.
-Starting a program says nothing of a folder, variables, a process's number or its end: the shell
-does.
+The script is sent on standard input and not as arguments, which others may write to their logs. The
+start of a program defines only its command. The script sets the folder and the variables, and
+reports the process's number and its end.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def boot_line(script: bytes) -> bytes:
 
 
 def own_program(argv: Sequence[str]) -> bytes:
-    """The script that becomes a program of the service's own."""
+    """The script that becomes one of the service's own programs."""
     words = b" ".join(quoted(one.encode("utf-8", "surrogateescape")) for one in argv)
     return OWN_ENVIRONMENT + b"exec " + words
 
@@ -57,15 +57,15 @@ def supervised(
     variables: Mapping[str, str],
     argv: Sequence[bytes],
 ) -> bytes:
-    """The script that starts a process and says how it ended.
+    """The script that starts a process and reports how it ended.
 
-    It writes two lines to standard output first: its own number and that of the process. The last
-    line on standard error is `EndMark`'s.
+    It first writes two lines to standard output: its own number and the process's number. The last
+    line on standard error is the line of `EndMark`.
 
     Args:
-        word: what the last line begins with.
-        limits: as BECOME has them.
-        variables: each name is one that a shell can export.
+        word: the beginning of the last line.
+        limits: as in BECOME.
+        variables: each name must be one that a shell can export.
     """
     exports = b"".join(
         call(b"export", (f"{name}={value}".encode(),)) for name, value in variables.items()

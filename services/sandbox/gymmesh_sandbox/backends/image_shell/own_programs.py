@@ -1,4 +1,4 @@
-"""Programs of the service's own in a sandbox."""
+"""The service's own programs in a sandbox."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class OwnPrograms:
     """Starts programs in one sandbox: `programs.Programs`.
 
     Args:
-        start_program: starts one; raises MeshError.
+        start_program: starts a program; raises MeshError.
     """
 
     def __init__(
@@ -30,7 +30,9 @@ class OwnPrograms:
         self._sandbox_id = sandbox_id
 
     async def start(self, script: bytes) -> StartedProgram:
-        """Starts a script in a shell, which leaves standard input to it. Raises MeshError."""
+        """Starts a script in a shell, which leaves its standard input to the script. Raises
+        MeshError.
+        """
         try:
             async with asyncio.timeout(_OPEN_S):
                 program = await self._start_program(launch.BOOT)
@@ -40,7 +42,7 @@ class OwnPrograms:
                     await program.close()
                     raise
         except OSError:  # a TimeoutError is one
-            raise sandbox_lost(self._sandbox_id, "it starts no program") from None
+            raise sandbox_lost(self._sandbox_id, "it can't start programs") from None
         return program
 
     async def run(
@@ -49,7 +51,7 @@ class OwnPrograms:
         return await self.feed(argv, () if stdin is None else (stdin,))
 
     async def feed(self, argv: Sequence[str], pieces: Iterable[bytes]) -> tuple[int, bytes, bytes]:
-        """`run` with a standard input that comes in pieces."""
+        """`run` with a standard input in pieces."""
         program = await self.start(launch.own_program(argv))
         feeding = asyncio.ensure_future(_feed(program, pieces))
         said = {Stream.STDOUT: bytearray(), Stream.STDERR: bytearray()}
@@ -110,7 +112,9 @@ class OwnShell:
 
 
 async def _feed(program: StartedProgram, pieces: Iterable[bytes]) -> None:
-    """Sends all and closes standard input; what the program does not read is dropped."""
+    """Sends all pieces and closes standard input; data that the program does not read is
+    dropped.
+    """
     with contextlib.suppress(OSError):
         waiting = iter(pieces)
         while (piece := await asyncio.to_thread(next, waiting, None)) is not None:

@@ -1,4 +1,6 @@
-"""Archives of a sandbox's files, both ways, by the image's `tar` and with one user's rights."""
+"""Archives of a sandbox's files, packed and unpacked with the image's `tar` and one user's
+rights.
+"""
 
 from __future__ import annotations
 
@@ -53,9 +55,9 @@ async def packed(
 async def checked_folder(
     files: ShellFiles, path: bytes, archive: str, format: _Format, max_bytes: int
 ) -> bytes:
-    """Where an archive is to be unpacked, which is made where it is missing.
+    """The folder in which an archive will be unpacked; created if missing.
 
-    Raises SANDBOX_PATH_INVALID for one that cannot be read or would leave the folder.
+    Raises SANDBOX_PATH_INVALID for an archive that cannot be read or would leave the folder.
     """
     mode = f"r|{archives.COMPRESSION[format]}"
     try:

@@ -1,4 +1,4 @@
-"""A process in a sandbox, under a shell that says how it ended."""
+"""A process in a sandbox, under a shell that reports how it ended."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ _WAITING_PIECES: Final = 16
 
 
 class ShellProcess(RunningProcess):
-    """A process that was started, and the shell above it that says how it ended.
+    """A process that was started, and the shell above it that reports how it ended.
 
     Args:
-        first: what was read of its output already.
-        mark: finds its end on standard error.
-        alone: the process; `tree`: the shell, from which all descend.
-        sandbox_runs: whether the sandbox is known to run, and did not take it along.
-        on_end: called once its end is known.
+        first: the output that was already read.
+        mark: finds the end on standard error.
+        alone: the process; `tree`: the shell, from which all its processes descend.
+        sandbox_runs: returns whether the sandbox is known to run, so that its end did not end the
+            process.
+        on_end: called when the end is known.
     """
 
     def __init__(
@@ -95,7 +96,7 @@ class ShellProcess(RunningProcess):
         return await asyncio.shield(self._ended)
 
     async def give_up(self) -> None:
-        """Its sandbox is ended."""
+        """Its sandbox has ended."""
         self._reading.cancel()
         await asyncio.wait((self._reading,))
 
@@ -136,7 +137,7 @@ class ShellProcess(RunningProcess):
             await self._pieces.put((stream, data))
 
     async def _settle(self) -> None:
-        """Says how the process ended, as far as it is known now."""
+        """Sets how the process ended, as far as that is known now."""
         if self._ended.done():
             return
         if self._mark.numbers is not None:

@@ -13,7 +13,9 @@ _LARGEST_SIGNAL: Final = 64
 
 
 def ended_with(code: int) -> ProcessEnded:
-    """How a program ended whose exit code a shell or a daemon says: by itself, or by a signal."""
+    """How a program ended, by the exit code that a shell or a daemon reports: on its own, or by
+    a signal.
+    """
     number = code - BY_SIGNAL
     if 0 < number <= _LARGEST_SIGNAL:
         return ProcessEnded(signal=number)
@@ -21,6 +23,6 @@ def ended_with(code: int) -> ProcessEnded:
 
 
 def seen(ended: asyncio.Future[ProcessEnded]) -> None:
-    """Takes an error that `RunningProcess.wait` raises as well, where somebody waits."""
+    """Retrieves an error that `RunningProcess.wait` also raises, if a caller waits."""
     if not ended.cancelled():
         ended.exception()

@@ -1,4 +1,4 @@
-"""What a backend offers: programs that it starts in a sandbox."""
+"""What a backend provides: programs that it starts in a sandbox."""
 
 from __future__ import annotations
 
@@ -12,42 +12,42 @@ class StartedProgram(Protocol):
     """A program that was started in a sandbox. One task reads, and one writes."""
 
     async def read(self) -> tuple[Stream, bytes] | None:
-        """A piece of what it writes; None: it has ended, or the connection has."""
+        """A piece of the program's output; None: the program or the connection has ended."""
 
     async def send(self, data: bytes) -> None:
-        """Writes to its standard input. Raises OSError where nobody reads it any more."""
+        """Writes to the program's standard input. Raises OSError if nobody reads it any more."""
 
     async def end_stdin(self) -> None:
-        """Closes its standard input. Raises OSError where nobody reads it any more."""
+        """Closes the program's standard input. Raises OSError if nobody reads it any more."""
 
     async def close(self) -> None:
-        """Ends the connection; the program may go on. Raises nothing, and is bounded."""
+        """Ends the connection in bounded time; the program may continue. Raises nothing."""
 
     def exit_code(self) -> int:
-        """Its exit code, once `read` has returned None; 128 and the number of a signal that ended
-        it. Raises ProgramLost.
+        """The program's exit code, after `read` has returned None: 128 plus the number of a
+        signal that ended the program. Raises ProgramLost.
         """
 
 
 class ProgramLost(Exception):
-    """Nobody knows how a program ended; the text is the cause, a few words."""
+    """It is unknown how a program ended; the text is the cause in a few words."""
 
 
 class ShellConnection(Protocol):
-    """A shell that reads from a connection. Methods raise OSError once it is broken."""
+    """A shell that reads from a connection. Methods raise OSError if the connection is broken."""
 
     async def send(self, data: bytes) -> None:
         """Writes to the shell's standard input."""
 
     async def read(self) -> bytes | None:
-        """A piece of what it writes to its standard output; None: it has ended."""
+        """A piece of the shell's standard output; None: the shell has ended."""
 
     async def close(self) -> None:
-        """Ends the connection, whatever became of it."""
+        """Ends the connection, whatever its state is."""
 
 
 class Programs(Protocol):
-    """Starts programs in one sandbox. Methods raise MeshError where it is lost."""
+    """Starts programs in one sandbox. Methods raise MeshError if the sandbox is lost."""
 
     async def run(
         self, argv: Sequence[str], stdin: bytes | None = None
@@ -55,12 +55,10 @@ class Programs(Protocol):
         """Runs a program to its end: its exit code, standard output and standard error."""
 
     async def feed(self, argv: Sequence[str], pieces: Iterable[bytes]) -> tuple[int, bytes, bytes]:
-        """`run` with a standard input that comes in pieces, each read in a thread."""
+        """`run` with a standard input in pieces, each of which is read in a thread."""
 
     def output(self, argv: Sequence[str]) -> AsyncIterator[bytes]:
-        """The standard output of a program. Raises ScriptFailed where it ends with another code
-        than 0.
-        """
+        """The standard output of a program. Raises ScriptFailed if the exit code is not 0."""
 
     async def open_shell(self) -> ShellConnection:
         """Starts `/bin/sh`. Raises OSError."""
@@ -71,7 +69,7 @@ class ScriptFailed(Exception):
 
     Attributes:
         code: the exit code.
-        output: what it wrote.
+        output: the script's output.
     """
 
     def __init__(self, code: int, output: bytes) -> None:

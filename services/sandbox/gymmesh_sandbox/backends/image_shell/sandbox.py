@@ -1,4 +1,4 @@
-"""A sandbox of a backend that can start programs in it, and no more."""
+"""A sandbox of a backend that can only start programs in it."""
 
 from __future__ import annotations
 
@@ -36,10 +36,11 @@ _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class ShellSandbox(HelperSandbox[ShellProcess]):
-    """A sandbox whose programs, files and signals go through the shell of its own image.
+    """A sandbox whose programs, files and signals use the shell of its own image.
 
-    A backend says how a program starts, whether the sandbox runs, and how it is removed, and calls
-    `prepare` once it runs. Its processes have one user; `Capabilities.users` is not for it.
+    A backend implements how a program starts, whether the sandbox runs, and how the sandbox is
+    removed. It calls `prepare` when the sandbox runs. All processes have one user, so the backend's
+    capabilities must not have `users`.
 
     Args:
         backend: the backend's name, for errors.
@@ -59,17 +60,21 @@ class ShellSandbox(HelperSandbox[ShellProcess]):
 
     @abstractmethod
     async def start_program(self, argv: Sequence[str]) -> StartedProgram:
-        """Starts a program as the sandbox's user, its input and output connected.
+        """Starts a program as the sandbox's user, with its input and output connected.
 
-        Raises MeshError, and OSError where the sandbox cannot be reached.
+        Raises MeshError, and OSError if the sandbox cannot be reached.
         """
 
     @abstractmethod
     async def still_runs(self) -> bool:
-        """Whether it is known to run; asked where a process was killed, nobody knows by whom."""
+        """Whether the sandbox is known to run. Called after a process was killed by an unknown
+        sender.
+        """
 
     async def prepare(self) -> None:
-        """Finds out as whom its processes run, and where. Raises SANDBOX_IMAGE_FAILED."""
+        """Finds the user and the working folder of the sandbox's processes. Raises
+        SANDBOX_IMAGE_FAILED.
+        """
         try:
             said = await self._control.run(b"echo $(id -u) $(id -g)")
             uid, gid = said.decode("ascii", "replace").split()
@@ -160,7 +165,7 @@ class ShellSandbox(HelperSandbox[ShellProcess]):
     async def _first_lines(
         self, program: StartedProgram, end: EndMark
     ) -> tuple[tuple[int, int], list[tuple[Stream, bytes]]]:
-        """The numbers of the shell and of the process, and what was read behind them."""
+        """The numbers of the shell and of the process, and the output that was read after them."""
         said, rest = b"", list[tuple[Stream, bytes]]()
         while said.count(b"\n") < 2:
             read = await program.read()

@@ -1,8 +1,8 @@
 """The shell scripts that run inside a sandbox, for any POSIX shell.
 
-An image needs `/bin/sh` and the usual small programs (stat, find, mkdir, mv …), those of GNU or of
-BusyBox. What ends processes uses builtins of the shell only: it has to work when the container may
-not start another process.
+An image needs `/bin/sh` and the usual small programs (stat, find, mkdir, mv …) of GNU or of
+BusyBox. Scripts that end processes use only builtins of the shell, because the container may be
+unable to start another process.
 """
 
 from __future__ import annotations
@@ -307,9 +307,9 @@ done
 
 
 def command(script: str, arguments: Sequence[bytes]) -> list[str]:
-    """The argv that runs a script with arguments, which may hold any bytes but zero.
+    """The argv that runs a script with arguments, which may have any bytes but zero.
 
-    The API carries argv as JSON: words that are not UTF-8 travel as octal escapes.
+    The API sends argv as JSON, so words that are not UTF-8 are sent as octal escapes.
     """
     try:
         words = [one.decode() for one in arguments]

@@ -14,9 +14,9 @@ _SCRIPT_S: Final = 60.0
 
 
 class HelperShell:
-    """A shell that stays, so that signals and short questions cost no new process.
+    """A shell that keeps running, so that signals and short scripts need no new process.
 
-    It is started with its sandbox: later it may be that no further process can be.
+    It starts with its sandbox, because later the sandbox may be unable to start a process.
     """
 
     def __init__(self, programs: Programs, sandbox_id: str) -> None:
@@ -26,9 +26,9 @@ class HelperShell:
         self._lock = asyncio.Lock()
 
     async def run(self, script: bytes) -> bytes:
-        """Runs a script and returns what it wrote to its standard output.
+        """Runs a script and returns its standard output.
 
-        Raises ScriptFailed, and SANDBOX_LOST where no shell answers.
+        Raises ScriptFailed, and SANDBOX_LOST if no shell answers.
         """
         async with self._lock:
             fresh = self._connection is None
@@ -46,7 +46,7 @@ class HelperShell:
                 raise sandbox_lost(self._sandbox_id, "its shell does not answer") from None
 
     async def close(self) -> None:
-        """Ends the shell; the next `run` starts another one."""
+        """Ends the shell; the next `run` starts a new one."""
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.close()

@@ -1,4 +1,4 @@
-"""Signals to processes in a container, and the end of all that descend from one."""
+"""Signals to processes in a container, and the end of a process with all its descendants."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class SignalTarget:
     Attributes:
         pid: its number in the container.
         mark: the value of MARK in its environment.
-        started: when, in ticks of the kernel's clock.
+        started: its start, in ticks of the kernel's clock.
     """
 
     pid: int
@@ -38,7 +38,7 @@ class Signals:
     """Sends signals in one container.
 
     Args:
-        shell: used for builtins only, so that it works when no process can be started.
+        shell: used only for builtins, so that it works when no process can be started.
         others: the numbers of all processes that were started through the API.
     """
 
@@ -50,14 +50,14 @@ class Signals:
         self._others = others
 
     async def started(self, pid: int) -> int:
-        """When a process started; 0 when it has ended already."""
+        """When a process started; 0 if it has already ended."""
         for one in await self._list():
             if one.pid == pid:
                 return one.started
         return 0
 
     async def send(self, target: SignalTarget, number: int, *, with_descendants: bool) -> None:
-        """Sends a signal to the process, or to it and its descendants."""
+        """Sends a signal to the process, or to the process and its descendants."""
         if not with_descendants:
             await self._send(number, (target.pid,))
         elif number == signal.SIGKILL:
@@ -66,7 +66,9 @@ class Signals:
             await self._send(number, {one.pid for one in await self._doomed(target)})
 
     async def _end(self, target: SignalTarget) -> None:
-        """Ends the process and its descendants, also those that start new ones meanwhile."""
+        """Ends the process and its descendants, including those that start new processes
+        meanwhile.
+        """
         try:
             async with asyncio.timeout(_KILL_S):
                 try:
@@ -80,9 +82,10 @@ class Signals:
             raise sandbox_lost(self._sandbox_id, "its processes could not be ended") from None
 
     async def _end_calmly(self, target: SignalTarget) -> bool:
-        """Ends them one by one; returns whether all were there from the first on.
+        """Ends the processes one by one; returns whether all of them were on the first list.
 
-        Where new ones come, one that is started while a list is made may be on none.
+        If new processes are created meanwhile, a process that starts while a list is made may be on
+        no list.
         """
         halt = f"{scripts.STOP_DESCENDANTS}halt {target.pid} {target.started}\n:"
         await self._shell.run(halt.encode())
@@ -100,7 +103,9 @@ class Signals:
         return alone
 
     async def _end_storm(self, target: SignalTarget) -> None:
-        """Stops all of the container at once, as new processes come faster than they are listed."""
+        """Stops everything in the container at once, because new processes are created faster
+        than they are listed.
+        """
         try:
             while True:
                 await self._shell.run(b"kill -STOP -1\n:")
@@ -120,7 +125,7 @@ class Signals:
         return [one for one in found if one.pid in sure and not one.ended]
 
     async def _marked_otherwise(self, pids: Iterable[int], mark: str) -> set[int]:
-        """Those whose environment says that another process started them."""
+        """The processes whose environment says that another process started them."""
         script = b"".join(
             scripts.call(b"mark", (b"%d" % pid, f"{MARK}={mark}".encode(), MARK.encode() + b"="))
             for pid in pids

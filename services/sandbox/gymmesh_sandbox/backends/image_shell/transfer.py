@@ -1,4 +1,4 @@
-"""Bytes through a function that reads and writes files, in a thread, piece by piece."""
+"""Transforms bytes with a function that reads and writes files, in a thread, piece by piece."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _PIECE_BYTES: Final = 1 << 18
 async def transformed(
     pieces: AsyncIterator[bytes], work: Callable[[IO[bytes], IO[bytes]], None]
 ) -> AsyncIterator[bytes]:
-    """What `work` writes to its second file of what comes, and can be read from its first.
+    """The output that `work` writes to its second file, from the input in its first file.
 
-    Raises what `work` raises, once it is done.
+    Raises what `work` raises, when it has ended.
     """
     source, feed = os.pipe()
     result, sink = os.pipe()

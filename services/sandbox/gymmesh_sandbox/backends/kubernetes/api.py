@@ -1,4 +1,4 @@
-"""Requests to the API server: pods, what changes of them, and programs in them."""
+"""Requests to the API server: pods, their changes, and programs in them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _STREAMS: Final = ("stdin", "stdout", "stderr")
 
 
 class ApiError(Exception):
-    """The API server's answer other than success.
+    """An answer of the API server that reports an error.
 
     Attributes:
         status: the HTTP status.
@@ -49,14 +49,14 @@ FAILURES: Final = (ApiError, aiohttp.ClientError, OSError)
 
 
 class PodEvent(msgspec.Struct, frozen=True):
-    """ADDED, MODIFIED or DELETED with the pod as it is or was; ERROR with none of these."""
+    """ADDED, MODIFIED or DELETED, with the pod as it is or was; or ERROR without a pod."""
 
     type: str
     object: Pod = Pod()
 
 
 class ClaimEvent(msgspec.Struct, frozen=True):
-    """The same of a claim."""
+    """ADDED, MODIFIED or DELETED, with the claim as it is or was; or ERROR without a claim."""
 
     type: str
     object: Claim = Claim()
@@ -67,7 +67,7 @@ class _ListMetadata(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class PodList(msgspec.Struct, frozen=True):
-    """The pods of a selector, and the version from which on to watch."""
+    """The pods of a selector, and the version from which to watch."""
 
     metadata: _ListMetadata = _ListMetadata()
     items: list[Pod] | None = None
@@ -80,7 +80,7 @@ class ClaimList(msgspec.Struct, frozen=True):
 
 
 class KubernetesApi:
-    """One API server, one namespace. Made within an event loop. Methods raise FAILURES."""
+    """One API server and one namespace. Create it in an event loop. Methods raise FAILURES."""
 
     def __init__(self, access: Access) -> None:
         self.address = access.server
@@ -96,13 +96,13 @@ class KubernetesApi:
         await self._session.close()
 
     async def version(self) -> tuple[str, int]:
-        """The server's version, and the second number of it."""
+        """The server's version, and its minor version number."""
         said = msgspec.json.decode(await self._request("GET", "/version"), type=dict[str, Any])
         minor = "".join(one for one in str(said.get("minor", "")) if one.isdigit())
         return str(said.get("gitVersion", "")), int(minor or 0)
 
     async def pod(self, name: str) -> Pod | None:
-        """A pod; None: it is not there."""
+        """A pod; None: it does not exist."""
         try:
             body = await self._request("GET", f"{self._pods}/{quote(name, safe='')}")
         except ApiError as error:
@@ -117,12 +117,14 @@ class KubernetesApi:
         return msgspec.json.decode(body, type=PodList)
 
     async def create_pod(self, manifest: Mapping[str, Any]) -> Pod:
-        """Makes a pod."""
+        """Creates a pod."""
         body = await self._request("POST", self._pods, body=manifest)
         return msgspec.json.decode(body, type=Pod)
 
     async def delete_pod(self, name: str, uid: str = "") -> None:
-        """Asks for the end of a pod; harmless when it, or the one of that uid, is not there."""
+        """Requests the deletion of a pod; does nothing if the pod, or the pod with this uid,
+        does not exist.
+        """
         options = {"preconditions": {"uid": uid}} if uid else {}
         try:
             await self._request("DELETE", f"{self._pods}/{quote(name, safe='')}", body=options)
@@ -131,7 +133,7 @@ class KubernetesApi:
                 raise
 
     async def create_network_policy(self, manifest: Mapping[str, Any]) -> None:
-        """Makes a NetworkPolicy; harmless when it is there."""
+        """Creates a NetworkPolicy; does nothing if it exists."""
         space = f"/apis/networking.k8s.io/v1/namespaces/{quote(self.namespace, safe='')}"
         try:
             await self._request("POST", f"{space}/networkpolicies", body=manifest)
@@ -140,7 +142,7 @@ class KubernetesApi:
                 raise
 
     async def claim(self, name: str) -> Claim | None:
-        """A claim; None: it is not there."""
+        """A claim; None: it does not exist."""
         try:
             body = await self._request("GET", f"{self._claims}/{quote(name, safe='')}")
         except ApiError as error:
@@ -155,12 +157,14 @@ class KubernetesApi:
         return msgspec.json.decode(body, type=ClaimList).items or ()
 
     async def create_claim(self, manifest: Mapping[str, Any]) -> Claim:
-        """Makes a claim."""
+        """Creates a claim."""
         body = await self._request("POST", self._claims, body=manifest)
         return msgspec.json.decode(body, type=Claim)
 
     async def delete_claim(self, name: str) -> None:
-        """Asks for the end of a claim, and of what it got; harmless when it is not there."""
+        """Requests the deletion of a claim and of what it got; does nothing if it does not
+        exist.
+        """
         try:
             await self._request("DELETE", f"{self._claims}/{quote(name, safe='')}")
         except ApiError as error:
@@ -168,7 +172,7 @@ class KubernetesApi:
                 raise
 
     async def claimed(self, name: str) -> ClaimedSandbox | None:
-        """What a claim got; None: it is not there."""
+        """What a claim got; None: it does not exist."""
         space = quote(self.namespace, safe="")
         path = f"/apis/{SANDBOX_VERSION}/namespaces/{space}/sandboxes/{quote(name, safe='')}"
         try:
@@ -179,12 +183,12 @@ class KubernetesApi:
             raise
 
     async def watch(self, selector: str, version: str) -> AsyncIterator[PodEvent]:
-        """What changes of these pods after a version, until the server ends the watch."""
+        """The changes of these pods after a version, until the server ends the watch."""
         async for line in self._watch(self._pods, {"labelSelector": selector}, version):
             yield msgspec.json.decode(line, type=PodEvent)
 
     async def watch_claim(self, name: str, version: str) -> AsyncIterator[ClaimEvent]:
-        """What changes of one claim after a version, until the server ends the watch."""
+        """The changes of one claim after a version, until the server ends the watch."""
         chosen = {"fieldSelector": f"metadata.name={name}"}
         async for line in self._watch(self._claims, chosen, version):
             yield msgspec.json.decode(line, type=ClaimEvent)
@@ -288,7 +292,7 @@ class KubernetesApi:
 
 
 def api_error(error: BaseException, address: str) -> MeshError:
-    """What a failed request means: NOT_PERMITTED, SANDBOX_LIMIT, PEER_UNAVAILABLE or else
+    """The error of a failed request: NOT_PERMITTED, SANDBOX_LIMIT, PEER_UNAVAILABLE or
     INTERNAL_FAULT.
     """
     if not isinstance(error, ApiError):
@@ -321,7 +325,7 @@ def api_error(error: BaseException, address: str) -> MeshError:
 
 
 def shown(text: str) -> str:
-    """The start of what somebody else wrote, on one line, without a full stop."""
+    """The start of a foreign text, on one line, without a full stop."""
     words = "".join(one if one.isprintable() else " " for one in mask_secrets(text))
     return " ".join(words.split()).rstrip(".")[:_MAX_SHOWN]
 

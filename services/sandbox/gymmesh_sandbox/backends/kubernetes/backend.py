@@ -164,7 +164,7 @@ class KubernetesBackend(SandboxBackend):
         )
 
     async def _started(self, made: Pod, spec: SandboxSpec) -> Pod:
-        """The pod once it runs. Raises MeshError where it never will."""
+        """The running pod. Raises MeshError if it will never run."""
         assert isinstance(spec.root, str)
         refuse = self._options.unschedulable == "refuse"
         pod, name = made, made.metadata.name
@@ -196,7 +196,7 @@ class KubernetesBackend(SandboxBackend):
         """Releases a sandbox's pod and waits, for a while, until it is gone.
 
         Args:
-            pod: None: it is not known whether there is one.
+            pod: None: it is unknown whether there is one.
         """
         api = api or self._opened()
         uid = "" if pod is None else pod.metadata.uid
@@ -221,8 +221,8 @@ class KubernetesBackend(SandboxBackend):
             )
 
     async def _is_gone(self, api: KubernetesApi, sandbox_id: str, name: str, uid: str) -> bool:
-        """Whether there is no such pod, or another one of its name, and nothing that would make it
-        anew.
+        """Whether the pod, or the pod with this uid, no longer exists, and nothing would create
+        it again.
         """
         try:
             found = await api.pod(name)
@@ -275,8 +275,8 @@ async def _runs(api: KubernetesApi, name: str) -> bool:
 
 
 async def _own_pod(api: KubernetesApi, access: Access) -> dict[str, Any] | None:
-    """The reference to the pod that the service runs in, where it is in the sandboxes' namespace;
-    with it Kubernetes ends its sandboxes.
+    """The reference to the service's own pod, if that is in the sandboxes' namespace. With it,
+    Kubernetes ends the sandboxes together with the service.
     """
     if access.token_file and "KUBERNETES_SERVICE_HOST" in os.environ and "HOSTNAME" in os.environ:
         pod = await api.pod(os.environ["HOSTNAME"])

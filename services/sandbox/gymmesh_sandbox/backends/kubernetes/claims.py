@@ -1,4 +1,4 @@
-"""Claims of kubernetes-sigs/agent-sandbox: a pod that a warm pool has ready. Pure."""
+"""Claims of kubernetes-sigs/agent-sandbox: a ready pod of a warm pool. Pure."""
 
 from __future__ import annotations
 
@@ -45,21 +45,21 @@ class ClaimedRef(msgspec.Struct, frozen=True):
 
 
 class ClaimStatus(msgspec.Struct, frozen=True):
-    """What the controller says of a claim."""
+    """The controller's status of a claim."""
 
     sandbox: ClaimedRef = ClaimedRef()
     conditions: list[Condition] | None = None
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """A SandboxClaim, as far as it is looked at."""
+    """The used fields of a SandboxClaim."""
 
     metadata: PodMetadata = PodMetadata()
     status: ClaimStatus = ClaimStatus()
 
 
 class ClaimedSandbox(msgspec.Struct, frozen=True):
-    """A Sandbox, as far as it is looked at."""
+    """The used fields of a Sandbox."""
 
     metadata: PodMetadata = PodMetadata()
 
@@ -70,7 +70,7 @@ class ClaimedSandbox(msgspec.Struct, frozen=True):
 
 
 def check_claim(spec: SandboxSpec, options: KubernetesOptions, backend: str) -> None:
-    """Raises SANDBOX_OPTION_UNSUPPORTED for what a pod that is there cannot be given, and
+    """Raises SANDBOX_OPTION_UNSUPPORTED for options that an existing pod can't get, and
     SANDBOX_IMAGE_NOT_FOUND for an image without a pool.
     """
     if not isinstance(spec.root, str):
@@ -96,7 +96,7 @@ def claim_manifest(
 
     Args:
         spec: as `check_claim` accepts it.
-        owner: the reference to the service's own pod, with which the sandbox ends.
+        owner: the reference to the service's own pod; the sandbox ends with it.
     """
     assert isinstance(spec.root, str)
     body: dict[str, Any] = {"warmPoolRef": {"name": options.claims[spec.root]}}
@@ -123,7 +123,7 @@ def bound(claim: Claim) -> str:
 
 
 def claim_problem(claim: Claim, image: str) -> MeshError | None:
-    """Why a claim will get nothing; None: it has, or may yet."""
+    """Why a claim will never get a sandbox; None: it has one, or may get one."""
     for one in _readiness(claim):
         if one.status == "False" and (one.reason in _NO_POOL or one.reason in _FINAL):
             words = shown_words(one.message)

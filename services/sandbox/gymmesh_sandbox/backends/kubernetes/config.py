@@ -16,30 +16,31 @@ _OF_A_NEW_POD: Final = (
 
 
 class KubernetesOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How to reach an API server, and how the pods are made.
+    """How to reach an API server, and how the pods are created.
 
     Attributes:
         server, token_file, ca_file: the API server, `https://HOST:PORT`, and the credentials for
             it.
-        kubeconfig, context: instead of `server`; all empty: the pod's service account, else the
-            usual kubeconfig.
-        namespace: where the pods are made; empty: that of the credentials.
-        default_image: the image of a request that names none; empty: an image has to be named.
+        kubeconfig, context: a kubeconfig file and its context, as an alternative to `server`. If
+            all are empty: the pod's service account; outside a pod, the usual kubeconfig.
+        namespace: where the pods are created; empty: the namespace of the credentials.
+        default_image: the image for requests that name none; empty: requests must name one.
         pull: when the node fetches an image.
         pull_secrets: the secrets with which the node fetches images.
-        security: `restricted`: the pod keeps to Kubernetes' restricted standard; `image`: it runs
-            as the image says, as root where that says so.
+        security: `restricted`: the pod meets Kubernetes' restricted standard. `image`: the pod runs
+            as the image's own user, which may be root.
         run_as: the user and the group of a restricted pod.
-        scratch: folders that an empty volume of the pod's own is mounted at.
+        scratch: folders at which each pod has an empty volume of its own.
         runtime_class: such as `gvisor`; empty: the cluster's default.
-        node_selector: the labels of the nodes.
-        network_policies: the cluster's network enforces NetworkPolicies; without it no sandbox can
-            be had that has no network.
-        claims: the name of a SandboxWarmPool of kubernetes-sigs/agent-sandbox for each image: pods
-            are claimed from these and no others are made. What else a pod is, its template says.
-        claimed_network: what the pods of these pools can reach, as their templates say.
-        unschedulable: whether a sandbox waits for a node with room, until the time to start is
-            over, or is refused at once.
+        node_selector: the labels that a pod's node must have.
+        network_policies: whether the cluster's network enforces NetworkPolicies. If it does not, no
+            sandbox without network is possible.
+        claims: for each image, the name of a SandboxWarmPool of kubernetes-sigs/agent-sandbox. Pods
+            are claimed from these pools, and no others are created. Everything else about a pod
+            comes from the pool's template.
+        claimed_network: what the pods of these pools can reach, as their templates define.
+        unschedulable: whether a sandbox waits for a node with room until the start time limit
+            (`wait`), or is rejected at once (`refuse`).
     """
 
     server: str = ""
@@ -65,7 +66,7 @@ class KubernetesOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         if self.server:
             check_server(self.server)
         if self.server and (self.kubeconfig or self.context):
-            raise ValueError("give server, or kubeconfig and context, not both")
+            raise ValueError("set either server, or kubeconfig and context, not both")
         if self.token_file and not self.server.startswith("https://"):
             raise ValueError("token_file needs server, an https:// address")
         if self.claims:

@@ -1,6 +1,6 @@
-"""The messages of a port of a pod over a WebSocket, `v4.channel.k8s.io`: a channel, then bytes.
+"""The messages of a pod's port over a WebSocket, `v4.channel.k8s.io`: a channel, then bytes.
 
-Channel 0 carries the connection's bytes, channel 1 what went wrong; the first message of each is
+Channel 0 carries the connection's bytes, and channel 1 errors. The first message of each channel is
 the port's number. Pure.
 """
 
@@ -17,7 +17,7 @@ _PIECE_BYTES: Final = 1 << 16
 
 
 class ForwardFailed(Exception):
-    """The node could not connect, or the connection broke; the text is what it says."""
+    """The node could not connect, or the connection broke; the text is the node's."""
 
 
 def data_frames(data: bytes) -> Iterator[bytes]:
@@ -27,13 +27,13 @@ def data_frames(data: bytes) -> Iterator[bytes]:
 
 
 class ForwardReader:
-    """Takes the messages that come from a port apart."""
+    """Parses the messages that arrive from a port."""
 
     def __init__(self) -> None:
         self._to_skip = {_DATA: _PORT_BYTES, _ERROR: _PORT_BYTES}
 
     def take(self, message: bytes) -> bytes:
-        """The bytes of the connection in a message. Raises ForwardFailed."""
+        """The connection's bytes in a message. Raises ForwardFailed."""
         channel, data = (message[0], message[1:]) if message else (-1, b"")
         skipped = min(self._to_skip.get(channel, 0), len(data))
         if skipped:

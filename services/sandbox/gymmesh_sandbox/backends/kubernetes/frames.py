@@ -37,7 +37,7 @@ class _ExecStatus(msgspec.Struct, frozen=True):
 
 
 class ExecRefused(Exception):
-    """The program was not started, or its end is not known."""
+    """The program was not started, or its end is unknown."""
 
 
 def stdin_frames(data: bytes) -> Iterator[bytes]:
@@ -52,7 +52,7 @@ def end_of_stdin() -> bytes:
 
 
 def split_frame(message: bytes) -> tuple[int, bytes]:
-    """The channel of a message and its bytes; an empty message is one of no channel, -1."""
+    """The channel of a message and its bytes; an empty message has the channel -1."""
     return (message[0], message[1:]) if message else (-1, b"")
 
 

@@ -1,4 +1,4 @@
-"""The objects that a sandbox is made of. Pure."""
+"""The Kubernetes objects of a sandbox. Pure."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _PULL: Final = {"missing": "IfNotPresent", "always": "Always", "never": "Never"}
 
 
 def pod_name(sandbox_id: str) -> str:
-    """The name of the pod of a sandbox, or of its claim."""
+    """The name of a sandbox's pod, or of its claim."""
     return f"gymmesh-{sandbox_id.lower()}"
 
 
 def label_value(text: str) -> str:
-    """An instance's id as the value of a label; what a label cannot hold is written otherwise."""
+    """An instance's id as the value of a label; characters that a label can't have are encoded."""
     if _LABEL.fullmatch(text):
         return text
     return "x" + text.encode().hex()[:62]
@@ -44,12 +44,14 @@ def selector(instance_id: str) -> str:
 
 
 def reference_of(image: str, digest: str) -> str:
-    """An image, and the digest that it must have, as the node fetches it."""
+    """An image and its required digest, in the form that the node fetches."""
     return f"{image.partition('@')[0]}@{digest}" if digest else image
 
 
 def check_spec(spec: SandboxSpec, options: KubernetesOptions, backend: str) -> None:
-    """Raises SANDBOX_OPTION_UNSUPPORTED and FIELD_INVALID for what no pod can be made of."""
+    """Raises SANDBOX_OPTION_UNSUPPORTED and FIELD_INVALID if no pod can be created for a
+    request.
+    """
     if not isinstance(spec.root, str):
         raise option_unsupported("build", backend)
     if spec.resources.disk_bytes:
@@ -66,7 +68,7 @@ def check_spec(spec: SandboxSpec, options: KubernetesOptions, backend: str) -> N
 
 
 def user_of(user: str) -> tuple[int, int | None]:
-    """The number of a user, and of a group where it is said. Raises FIELD_INVALID for a name."""
+    """The number of a user, and of a group if it is given. Raises FIELD_INVALID for a name."""
     uid, colon, gid = user.partition(":")
     if not uid.isdecimal() or (colon and not gid.isdecimal()):
         raise field_invalid("user", f"is '{user}'; a pod's user is a number, UID or UID:GID")
@@ -80,7 +82,7 @@ def pod_manifest(
 
     Args:
         spec: as `check_spec` accepts it.
-        owner: the reference to the service's own pod, with which the sandbox ends.
+        owner: the reference to the service's own pod; the sandbox ends with it.
     """
     assert isinstance(spec.root, str)
     life = spec.resources.life_s + LIFE_MARGIN_S if spec.resources.life_s else 0
@@ -122,7 +124,7 @@ def pod_manifest(
 
 
 def metadata_of(spec: SandboxSpec, owner: dict[str, Any] | None) -> dict[str, Any]:
-    """By what the object of a sandbox is found again: a pod, or a claim."""
+    """The metadata by which a sandbox's object (a pod or a claim) is found again."""
     found: dict[str, Any] = {
         "name": pod_name(spec.sandbox_id),
         "labels": {
@@ -136,7 +138,7 @@ def metadata_of(spec: SandboxSpec, owner: dict[str, Any] | None) -> dict[str, An
 
 
 def no_network_policy() -> dict[str, Any]:
-    """The NetworkPolicy that no packet passes, in or out."""
+    """The NetworkPolicy that blocks all packets, in both directions."""
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
@@ -149,7 +151,7 @@ def no_network_policy() -> dict[str, Any]:
 
 
 def _annotations(spec: SandboxSpec) -> list[tuple[str, str]]:
-    """The labels of a request: a pod's own labels may not hold any text."""
+    """The labels of a request, as annotations, because a pod's labels can't have every text."""
     return [
         (key, value)
         for key, value in spec.labels.items()

@@ -1,4 +1,4 @@
-"""Where the pods of sandboxes come from: made for each sandbox, or claimed from a warm pool."""
+"""Where the pods of sandboxes come from: created for each sandbox, or claimed from a warm pool."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PAUSE_S: Final = 0.5
 
 
 class PodSource(ABC):
-    """Obtains pods and gives them back. Methods raise `api.FAILURES`, and MeshError.
+    """Obtains pods and releases them. Methods raise `api.FAILURES`, and MeshError.
 
     Args:
         backend: the backend's name, for errors.
@@ -39,47 +39,49 @@ class PodSource(ABC):
     @property
     @abstractmethod
     def capabilities(self) -> sandbox_pb2.Capabilities:
-        """What its sandboxes can."""
+        """What the sandboxes can do."""
 
     @abstractmethod
     async def open(self) -> None:
-        """Asks the API server for what it will need."""
+        """Checks that the API server has everything that will be needed."""
 
     @abstractmethod
     def selector(self, instance_id: str) -> str:
-        """The labels of the pods to follow; there may be others' among them."""
+        """The labels of the pods to watch; other instances' pods may have the same labels."""
 
     @abstractmethod
     def check(self, spec: SandboxSpec) -> None:
-        """Raises MeshError for a sandbox that cannot be had."""
+        """Raises MeshError for a sandbox that is impossible."""
 
     @abstractmethod
     async def obtain(self, spec: SandboxSpec, owner: dict[str, Any] | None) -> Pod:
-        """A pod for a sandbox, which may not run yet. `release` ends what it left."""
+        """A pod for a sandbox; the pod may not run yet. If this fails, `release` removes what is
+        left.
+        """
 
     @abstractmethod
     async def release(self, sandbox_id: str, uid: str) -> None:
-        """Asks for the end of a sandbox's pod; harmless when it is not there.
+        """Requests the end of a sandbox's pod; does nothing if there is none.
 
         Args:
-            uid: the pod's; empty: not known.
+            uid: the pod's uid; empty: unknown.
         """
 
     @abstractmethod
     async def is_released(self, sandbox_id: str) -> bool:
-        """Whether nothing but the pod itself is left of a sandbox that was released."""
+        """Whether nothing but the pod itself is left of a released sandbox."""
 
     @abstractmethod
     async def release_all(self, instance_id: str) -> int:
-        """Releases what an earlier life of an instance left; how many."""
+        """Releases what earlier processes of an instance left; returns the number."""
 
     def images(self) -> Sequence[str]:
-        """Those that are known before a sandbox was made of them."""
+        """The images that are known before a sandbox uses them."""
         return ()
 
 
 class NewPods(PodSource):
-    """Makes a pod for each sandbox."""
+    """Creates a pod for each sandbox."""
 
     @property
     def capabilities(self) -> sandbox_pb2.Capabilities:
@@ -124,7 +126,7 @@ class NewPods(PodSource):
 
 
 class ClaimedPods(PodSource):
-    """Claims a pod of the warm pool of its image, as kubernetes-sigs/agent-sandbox has them."""
+    """Claims a pod from the image's warm pool of kubernetes-sigs/agent-sandbox."""
 
     @property
     def capabilities(self) -> sandbox_pb2.Capabilities:
@@ -169,8 +171,8 @@ class ClaimedPods(PodSource):
         return sorted(self._options.claims)
 
     async def _bound(self, claim: Claim, image: str) -> str:
-        """The name of the sandbox that a claim got, once that is ready. Raises MeshError where it
-        will get none.
+        """The name of the sandbox that a claim got, when it is ready. Raises MeshError if the
+        claim will get none.
         """
         name = claim.metadata.name
         while True:
@@ -201,7 +203,9 @@ def _outcome(claim: Claim, image: str) -> str:
 
 
 async def _not_left_half_way(making: Coroutine[Any, Any, _T]) -> _T:
-    """Makes an object, also where the caller is cancelled meanwhile: what ends it comes after."""
+    """Creates an object completely, even if the caller is cancelled meanwhile, because the
+    cleanup runs afterwards.
+    """
     task = asyncio.ensure_future(making)
     try:
         return await asyncio.shield(task)

@@ -43,10 +43,10 @@ async def call_port(
 
 
 class _ForwardedPort:
-    """Carries a connection to a port of a pod.
+    """Forwards a connection to a port of a pod.
 
     Attributes:
-        error: why a connection could not be made, where it is not that nothing listens there.
+        error: why a connection could not be made; None if only nothing listens there.
     """
 
     def __init__(self, api: KubernetesApi, pod: str, sandbox_id: str, port: int) -> None:
@@ -57,7 +57,7 @@ class _ForwardedPort:
         self.error: MeshError | None = None
 
     async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Carries one connection until one side ends it."""
+        """Forwards one connection until one side ends it."""
         try:
             connection = await self._api.forward(self._pod, self._port)
         except FAILURES as error:

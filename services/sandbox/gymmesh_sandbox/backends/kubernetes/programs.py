@@ -80,18 +80,18 @@ async def start_in_pod(
 
 
 def connect_error(error: BaseException, sandbox_id: str, resource: str) -> MeshError:
-    """What it means that a pod cannot be connected to: SANDBOX_LOST, or NOT_PERMITTED where the
-    service account may not.
+    """The error if a pod can't be connected to: SANDBOX_LOST, or NOT_PERMITTED if the service
+    account lacks the permission.
 
     Args:
-        resource: of the pod, as a Role has it.
+        resource: the pod's subresource, as named in a Role.
     """
     if isinstance(error, ApiError) and error.status not in _GONE:
         if error.status in (401, 403):
             return MeshError(
                 errors_pb2.ERROR_REASON_NOT_PERMITTED,
-                f"Kubernetes refuses {resource}; the Role of the sandbox service needs 'create' and"
-                f" 'get' for '{resource}'.",
+                f"Kubernetes does not permit {resource}; the Role of the sandbox service needs "
+                f"'create' and 'get' for '{resource}'.",
             )
         return MeshError(
             errors_pb2.ERROR_REASON_INTERNAL_FAULT,

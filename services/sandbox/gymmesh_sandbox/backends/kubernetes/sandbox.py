@@ -13,12 +13,13 @@ from gymmesh_sandbox.backends.kubernetes.programs import PodProgram, start_in_po
 
 
 class PodSandbox(ShellSandbox):
-    """A pod that runs.
+    """A running pod.
 
     Args:
         name, uid: the pod's.
-        container, container_id: what programs run in: its name, and the id of its present life.
-        runs: whether the pod is known to run.
+        container, container_id: the container in which programs run: its name, and the id of its
+            current start.
+        runs: returns whether the pod is known to run.
         remove: ends the pod.
     """
 

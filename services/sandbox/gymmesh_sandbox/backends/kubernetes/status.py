@@ -50,7 +50,7 @@ class ContainerState(msgspec.Struct, frozen=True):
 
 
 class ContainerStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """A container as the node says it is."""
+    """A container's state, as the node reports it."""
 
     name: str = ""
     image_id: str = msgspec.field(default="", name="imageID")
@@ -68,7 +68,7 @@ class Condition(msgspec.Struct, frozen=True):
 
 
 class PodStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """What the node and the scheduler say of a pod."""
+    """A pod's status, as the node and the scheduler report it."""
 
     phase: str = ""
     reason: str = ""
@@ -78,7 +78,7 @@ class PodStatus(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class PodMetadata(msgspec.Struct, frozen=True, rename="camel"):
-    """Who a pod is."""
+    """The identity of a pod."""
 
     name: str = ""
     uid: str = ""
@@ -88,19 +88,19 @@ class PodMetadata(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class ContainerSpec(msgspec.Struct, frozen=True):
-    """A container that a pod is to have."""
+    """A container in a pod's specification."""
 
     name: str = ""
 
 
 class PodSpec(msgspec.Struct, frozen=True):
-    """What a pod is to be."""
+    """A pod's specification."""
 
     containers: list[ContainerSpec] = []
 
 
 class Pod(msgspec.Struct, frozen=True):
-    """A pod, as far as it is looked at."""
+    """The used fields of a pod."""
 
     metadata: PodMetadata = PodMetadata()
     spec: PodSpec = PodSpec()
@@ -108,7 +108,7 @@ class Pod(msgspec.Struct, frozen=True):
 
     @property
     def main(self) -> str:
-        """The name of the container that programs run in: the one that kubectl would take."""
+        """The name of the container in which programs run: the one that kubectl would choose."""
         first = self.spec.containers[0].name if self.spec.containers else ""
         return self.metadata.annotations.get(_DEFAULT_CONTAINER, first)
 
@@ -125,13 +125,13 @@ def runs(pod: Pod) -> bool:
 
 
 def digest_of(pod: Pod) -> str:
-    """The digest of the image that it runs; empty: the node does not say."""
+    """The digest of the image that it runs; empty: the node does not report it."""
     _, at, digest = pod.container.image_id.rpartition("@")
     return digest if at else ""
 
 
 def start_problem(pod: Pod, image: str, *, refuse_unschedulable: bool) -> MeshError | None:
-    """Why a pod that was made will not run; None: it runs, or may yet."""
+    """Why a created pod will never run; None: it runs, or may run."""
     waiting = pod.container.state.waiting
     if waiting is not None:
         said = shown_words(waiting.message or waiting.reason)
@@ -152,7 +152,7 @@ def start_problem(pod: Pod, image: str, *, refuse_unschedulable: bool) -> MeshEr
 
 
 def lost_cause(pod: Pod) -> str | None:
-    """Why a sandbox ended, from its pod; None: it has not."""
+    """Why a sandbox ended, by its pod; None: it has not ended."""
     status, ended = pod.status, pod.container.state.terminated
     if ended is not None and ended.reason == "OOMKilled":
         return OUT_OF_MEMORY
@@ -173,7 +173,7 @@ def lost_cause(pod: Pod) -> str | None:
 
 
 def deleted_at_start(image: str) -> MeshError:
-    """Somebody deleted the pod before it ran."""
+    """The pod was deleted before it ran."""
     return image_failed(image, "its pod was deleted before it ran")
 
 
@@ -186,7 +186,7 @@ def _image_not_found(image: str, said: str) -> MeshError:
 
 
 def shown_words(text: str) -> str:
-    """The start of what a node or a controller says, on one line, without a full stop."""
+    """The start of a node's or a controller's text, on one line, without a full stop."""
     words = " ".join(text.split()).rstrip(".")
     shown = "".join(one if one.isprintable() else "?" for one in words)
     return shown if len(shown) <= _MAX_SHOWN else shown[: _MAX_SHOWN - 1] + "…"

@@ -1,4 +1,4 @@
-"""What changes of an instance's pods."""
+"""The changes of an instance's pods."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _LOGGER = logging.getLogger("gymmesh.sandbox.kubernetes")
 
 
 class PodWatch:
-    """Follows the pods of a selector until it is closed.
+    """Watches the pods of a selector until it is closed.
 
     Args:
-        on_pod: called with each pod as it is.
-        on_gone: called with the name of a pod that is not there any more.
-        known: the names of the pods that are to be there.
+        on_pod: called with each current pod.
+        on_gone: called with the name of a pod that no longer exists.
+        known: returns the names of the pods that should exist.
     """
 
     def __init__(
@@ -42,12 +42,12 @@ class PodWatch:
         self._task: asyncio.Task[None] | None = None
 
     def start(self, selector: str) -> None:
-        """Starts to follow; once."""
+        """Starts to watch; call it once."""
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._follow(selector))
 
     async def close(self) -> None:
-        """Stops."""
+        """Stops watching."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):

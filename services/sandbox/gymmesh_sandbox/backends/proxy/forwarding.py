@@ -1,7 +1,7 @@
-"""Requests and answers of HTTP/1.1 through the proxy, parsed and written by h11.
+"""HTTP/1.1 requests and answers through the proxy, parsed and written by h11.
 
-Both sides are parsed and written anew: what one side sends reaches the other only as a message that
-both understand alike, and nothing behind the one request reaches the server.
+Messages of both sides are parsed and written again. So the other side only receives messages that
+both sides understand in the same way, and nothing after the one request reaches the server.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ class NearConnection:
         self.http = h11.Connection(h11.SERVER, max_incomplete_event_size=_HEAD_BYTES)
 
     async def request(self) -> h11.Request:
-        """The request's first line and headers. Raises RefusedError, and OSError at its end."""
+        """The request's first line and headers. Raises RefusedError, and OSError at the end of
+        the connection.
+        """
         try:
             event = await _next(self.http, self.reader)
         except h11.RemoteProtocolError as error:
@@ -59,7 +61,7 @@ class NearConnection:
         return event
 
     async def refuse(self, refused: RefusedError) -> None:
-        """Answers with the refusal."""
+        """Answers with a refusal."""
         body = f"{refused.line}\n".encode()
         headers = [
             ("Content-Type", "text/plain; charset=utf-8"),
@@ -78,7 +80,7 @@ class NearConnection:
                     pass
 
     async def tunnel(self) -> bytes:
-        """Answers that a tunnel is open; returns what the program has sent into it already."""
+        """Answers that a tunnel is open; returns what the program has already sent into it."""
         await self.send(h11.Response(status_code=200, headers=[], reason=b"Connection established"))
         return self.http.trailing_data[0]
 
@@ -94,9 +96,9 @@ async def forward(
     far: tuple[asyncio.StreamReader, asyncio.StreamWriter],
     idle_s: float,
 ) -> None:
-    """Sends a request on, and its answer back.
+    """Forwards a request, and its answer back.
 
-    An answer that breaks off is cut for the program as well. Raises TimeoutError when neither side
+    If an answer breaks off, it is cut for the program as well. Raises TimeoutError if neither side
     sends for `idle_s` seconds.
     """
     http = h11.Connection(h11.CLIENT, max_incomplete_event_size=_HEAD_BYTES)
@@ -133,7 +135,7 @@ async def forward(
 async def _send_body(
     near: NearConnection, http: h11.Connection, far: asyncio.StreamWriter, moved: Callable[[], None]
 ) -> None:
-    """Sends the request's body on. A program that breaks it off gets no answer."""
+    """Forwards the request's body. A program that breaks off its body gets no answer."""
     try:
         while True:
             event = await _next(near.http, near.reader)
@@ -151,7 +153,7 @@ async def _send_body(
 async def _answer(
     near: NearConnection, http: h11.Connection, far: asyncio.StreamReader, moved: Callable[[], None]
 ) -> None:
-    """Sends the server's answer back."""
+    """Forwards the server's answer."""
     while True:
         event = await _next(http, far)
         moved()
@@ -173,7 +175,7 @@ async def _answer(
 
 
 def _end_to_end(headers: Iterable[_Header]) -> list[_Header]:
-    """The headers that are meant for the other end; names in lower case."""
+    """The headers for the other end; names in lower case."""
     headers = list(headers)
     named = {
         word.strip().lower()

@@ -16,7 +16,7 @@ _TRANSLATED: Final = ipaddress.ip_network("64:ff9b::/96")
 
 
 def host_pattern(name: str) -> str:
-    """The one form of `AllowedHost.name`; empty: it is neither a host nor `*.` and a name."""
+    """The normal form of `AllowedHost.name`; empty: it is neither a host nor `*.` and a name."""
     below = name.startswith(_BELOW)
     host = host_form(name.removeprefix(_BELOW))
     if below and _address(host) is not None:
@@ -37,11 +37,11 @@ def check_listed(target: ProxyTarget, hosts: Sequence[sandbox_pb2.AllowedHost]) 
 
 
 def public(address: str) -> bool:
-    """Whether an address is one of the internet at large.
+    """Whether an address is on the public internet.
 
-    Not public is what is loopback, link-local, private, multicast, unspecified or reserved, and an
-    address of IPv6 that stands for one of IPv4 (mapped, 6to4, Teredo, NAT64): what it leads to is
-    this machine's matter.
+    Not public are loopback, link-local, private, multicast, unspecified and reserved addresses, and
+    IPv6 addresses that stand for IPv4 addresses (mapped, 6to4, Teredo, NAT64), because this machine
+    decides where the latter lead.
     """
     found = _address(address)
     if found is None or not found.is_global or found.is_multicast or found.is_reserved:

@@ -1,7 +1,7 @@
-"""The proxy itself: it takes a sandbox's requests, decides, connects, and carries.
+"""The proxy itself: it accepts a sandbox's requests, checks them, connects, and forwards.
 
-A name is resolved once, and the connection goes to an address that was checked, so that no second
-answer of the name's server can lead elsewhere. A connection carries one request, or one tunnel.
+The proxy resolves a name once and connects to the address that it checked, so a second answer of
+the name server can't lead elsewhere. A connection carries one request, or one tunnel.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class HostsProxy:
-    """Serves one sandbox. Opened with a listening socket of the sandbox's network."""
+    """Serves one sandbox. Opened with a listening socket in the sandbox's network."""
 
     def __init__(
         self,
@@ -48,13 +48,13 @@ class HostsProxy:
         self._resolvers: ThreadPoolExecutor | None = None
 
     async def open(self, listening: socket.socket) -> None:
-        """Starts to serve; what was served before is closed."""
+        """Starts to serve; an earlier socket is closed."""
         await self.close()
         self._resolvers = ThreadPoolExecutor(_RESOLVERS, "sandbox-names")
         await self._server.open(listening)
 
     async def close(self) -> None:
-        """Ends all connections; harmless when called twice."""
+        """Ends all connections; may be called twice."""
         await self._server.close()
         resolvers, self._resolvers = self._resolvers, None
         if resolvers is not None:
@@ -125,7 +125,8 @@ async def _connect(family: socket.AddressFamily, address: tuple[Any, ...]) -> _S
 def proxy_environment(port: int, hosts: Sequence[sandbox_pb2.AllowedHost]) -> dict[str, str]:
     """The variables by which programs find the proxy.
 
-    A program's own servers, at the loopback address, are not the proxy's matter unless listed.
+    A program reaches its own servers, at the loopback address, without the proxy, unless that
+    address is listed.
     """
     listed = {host_pattern(one.name) for one in hosts}
     direct = ",".join(name for name in _LOOPBACK if name not in listed)

@@ -1,8 +1,8 @@
-"""Where a request to the proxy is to go, by its first line and headers. Pure.
+"""The target of a request to the proxy, by its first line and headers. Pure.
 
-Host names are compared in one form: lower case, without a dot at the end, an IP address as
-`ipaddress` writes it. What has no such form is refused, so that no later reader of the same bytes
-(a resolver, a server) can take them for another host.
+Host names are compared in a normal form: lower case, without a dot at the end; IP addresses as
+`ipaddress` writes them. A name without a normal form is refused, so that no later reader of the
+same bytes (a resolver, a server) can read it as another host.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ProxyTarget:
-    """Where a request is to go.
+    """The target of a request.
 
     Attributes:
         host: a name or an address in the form of `host_form`.
         port: 1 to 65535.
-        path: what the server is asked for; empty: the request is CONNECT, and opens a tunnel.
+        path: the path requested from the server; empty: the request is CONNECT and opens a tunnel.
     """
 
     host: str
@@ -46,13 +46,13 @@ class ProxyTarget:
 
     @property
     def authority(self) -> str:
-        """As the header Host has it."""
+        """The value of the header Host."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.path and self.port == _HTTP_PORT else f"{host}:{self.port}"
 
 
 def host_form(text: str) -> str:
-    """The one form of a host's name or address; empty: it is neither."""
+    """The normal form of a host's name or address; empty: it is neither."""
     if text.startswith("[") and text.endswith("]"):
         text = text[1:-1]
     if "%" in text:  # an address with a zone means something on one machine only
@@ -66,7 +66,7 @@ def host_form(text: str) -> str:
 
 
 def target_of(method: bytes, target: bytes, headers: Sequence[tuple[bytes, bytes]]) -> ProxyTarget:
-    """Where a request is to go. `headers`: their names in lower case. Raises RefusedError."""
+    """The target of a request. `headers`: their names in lower case. Raises RefusedError."""
     try:
         text = target.decode("ascii")
     except UnicodeDecodeError:
@@ -79,13 +79,13 @@ def target_of(method: bytes, target: bytes, headers: Sequence[tuple[bytes, bytes
         return ProxyTarget(host, port)
     url = _URL.fullmatch(text)
     if url is None or url[1].lower() != "http":
-        raise RefusedError(400, "A request to the proxy is CONNECT, or names a URL of http.")
+        raise RefusedError(400, "A request to the proxy must be CONNECT, or have an http:// URL.")
     host, port = _authority(url[2], _HTTP_PORT)
     path = url[3].partition("#")[0]
     found = ProxyTarget(host, port, path if path.startswith("/") else f"/{path}")
     if hosts and _authority(hosts[0].decode("latin-1").strip(), _HTTP_PORT) != (host, port):
         raise RefusedError(
-            400, "The header Host names another host or port than the request's URL."
+            400, "The header Host differs from the host or port of the request's URL."
         )
     framings = {name for name, _ in headers} & {b"content-length", b"transfer-encoding"}
     if len(framings) > 1:
@@ -94,7 +94,7 @@ def target_of(method: bytes, target: bytes, headers: Sequence[tuple[bytes, bytes
 
 
 def _authority(text: str, default_port: int | None) -> tuple[str, int]:
-    """HOST or HOST:PORT; `default_port` None: the port has to be there."""
+    """HOST or HOST:PORT; `default_port` None: the port is required."""
     parts = _AUTHORITY.fullmatch(text)
     host = host_form(parts[1]) if parts else ""
     if parts is None or not host:

@@ -45,7 +45,7 @@ ANSWERED = [
     (400, V1, said("tools.0.custom.name: String should match pattern '^[a-z]{1,64}$'"), "rename"),
     (400, V1, said("max_tokens must be at most 4096"), "lower max_output_tokens"),
     (400, V1, b"The plain HTTP request was sent to HTTPS port", "use https:// in url"),
-    (302, V1, b"", "set url to the address that it redirects to"),
+    (302, V1, b"", "set url to the address to which the endpoint redirects"),
     (500, V1, b"boom", "read the endpoint's log"),
     (429, V1, b"", "wait, or lower max_concurrency"),
     (400, V1, said("temperature is too high"), "check url, model, params and options"),

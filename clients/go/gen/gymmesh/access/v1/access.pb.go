@@ -29,20 +29,20 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// What an identity may do. In a configuration, a permission is the name of its
-// value in lower case without the prefix.
+// What an identity may do. In a configuration, a permission has the value's name in
+// lower case, without the prefix.
 type Permission int32
 
 const (
-	// No permission lets this be called. Every RPC of the contract has another
-	// one.
+	// Nobody may call an RPC with this permission. Every RPC of the contract has a
+	// different permission.
 	Permission_PERMISSION_UNSPECIFIED Permission = 0
-	// See what there is: services, models, environments, the registry and runs.
-	// Nothing changes by it.
+	// Read descriptions and states: services, models, environments, the registry and
+	// runs. Calls with this permission change nothing.
 	Permission_PERMISSION_OBSERVE Permission = 1
-	// Have rollouts run, and take what comes of them.
+	// Run rollouts, and receive their results.
 	Permission_PERMISSION_COLLECT Permission = 2
-	// Steer a run, and announce the weights of a model.
+	// Control a run, and announce the weights of a model.
 	Permission_PERMISSION_CONTROL Permission = 3
 	// Call models, sessions, tools and verifiers, as agents do.
 	Permission_PERMISSION_SERVE Permission = 4
@@ -114,8 +114,8 @@ var file_gymmesh_access_v1_access_proto_extTypes = []protoimpl.ExtensionInfo{
 
 // Extension fields to descriptorpb.MethodOptions.
 var (
-	// The permission that an RPC takes. The number is of the range for use within
-	// one organisation; it is never sent, only read from descriptors.
+	// The permission that a caller needs for an RPC. The field number is from the range for
+	// use within one organisation. It is never sent; programs read it from descriptors.
 	//
 	// optional gymmesh.access.v1.Permission permission = 51713;
 	E_Permission = &file_gymmesh_access_v1_access_proto_extTypes[0]

@@ -29,15 +29,15 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// How to run a rollout. Absent fields: as in the agent's configuration.
+// How to run a rollout. If a field is absent, the agent's configuration applies.
 type RolloutOptions struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The most model calls of the root agent.
 	MaxSteps *uint32 `protobuf:"varint,1,opt,name=max_steps,json=maxSteps,proto3,oneof" json:"max_steps,omitempty"`
 	// The most answer tokens over all model calls of the rollout.
 	MaxTotalOutputTokens *int64 `protobuf:"varint,2,opt,name=max_total_output_tokens,json=maxTotalOutputTokens,proto3,oneof" json:"max_total_output_tokens,omitempty"`
-	// The most seconds of wall-clock time, an operator's budget: exceeding it is
-	// a failure (BUDGET), not a stop reason.
+	// The most seconds of wall-clock time. This is an operator's budget: a rollout that
+	// exceeds it fails (BUDGET).
 	MaxWallS *float64 `protobuf:"fixed64,3,opt,name=max_wall_s,json=maxWallS,proto3,oneof" json:"max_wall_s,omitempty"`
 	// Send OutputDelta events.
 	Deltas bool `protobuf:"varint,4,opt,name=deltas,proto3" json:"deltas,omitempty"`
@@ -46,10 +46,10 @@ type RolloutOptions struct {
 	// The model service for each role, such as {"policy": "policy-7b"}. A role that is
 	// not in the map uses the service with the role's name.
 	Models map[string]string `protobuf:"bytes,6,rep,name=models,proto3" json:"models,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Fail with WEIGHTS_STALE when the oldest weights of the rollout are more
-	// than this many versions behind the current ones.
+	// Fail with WEIGHTS_STALE if the oldest weights that the rollout used are more than
+	// this many versions behind the current weights.
 	MaxStaleness *uint64 `protobuf:"varint,7,opt,name=max_staleness,json=maxStaleness,proto3,oneof" json:"max_staleness,omitempty"`
-	// Only count, and do not fail on, a violation of the exact-token law.
+	// Count a violation of the exact-token law, but do not fail the rollout.
 	AllowTokenDivergence bool `protobuf:"varint,8,opt,name=allow_token_divergence,json=allowTokenDivergence,proto3" json:"allow_token_divergence,omitempty"`
 	// Replaces sampling parameters of the task's row: a ResponseParams object as
 	// JSON, merged over the row's (temperature, top_p, max_output_tokens …).
@@ -206,11 +206,11 @@ type RunRolloutRequest struct {
 	Task *v11.Task `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
 	// The rollout's id.
 	RolloutId string `protobuf:"bytes,2,opt,name=rollout_id,json=rolloutId,proto3" json:"rollout_id,omitempty"`
-	// The attempt, from 1. Zero counts as 1.
+	// The number of the attempt, from 1. Zero means 1.
 	Attempt uint32 `protobuf:"varint,3,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// How to run it.
+	// How to run the attempt.
 	Options *RolloutOptions `protobuf:"bytes,4,opt,name=options,proto3,oneof" json:"options,omitempty"`
-	// The run, for logs and metrics.
+	// The id of the run, for logs and metrics.
 	RunId         string `protobuf:"bytes,5,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -470,9 +470,9 @@ type CollectHello struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Chosen by the collector, hard to guess, the same when it reconnects.
 	StreamId string `protobuf:"bytes,1,opt,name=stream_id,json=streamId,proto3" json:"stream_id,omitempty"`
-	// The last cursor that it has: stored, or in memory if only the connection was
-	// lost. Events after it are sent, even if they were sent before. It acknowledges
-	// nothing. Zero: a new stream, or one without a batch so far.
+	// The last cursor that the collector has: stored, or in memory if only the connection
+	// was lost. The agent sends the events after this cursor, even if it sent them before.
+	// This cursor acknowledges nothing. Zero: a new stream, or one without a batch so far.
 	LastCursor uint64 `protobuf:"varint,2,opt,name=last_cursor,json=lastCursor,proto3" json:"last_cursor,omitempty"`
 	// The first credit, in events.
 	Credit uint64 `protobuf:"varint,3,opt,name=credit,proto3" json:"credit,omitempty"`
@@ -592,8 +592,8 @@ type CollectStart struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What to run.
 	Request *RunRolloutRequest `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"`
-	// Milliseconds from receipt by which it must end; zero: the collector sets no
-	// deadline. Exceeding it is a failure (DEADLINE).
+	// The attempt's deadline, in milliseconds after the agent received the start. An
+	// attempt that exceeds it fails (DEADLINE). Zero: no deadline from the collector.
 	TimeoutMs     uint64 `protobuf:"varint,2,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -643,8 +643,8 @@ func (x *CollectStart) GetTimeoutMs() uint64 {
 	return 0
 }
 
-// Attempts to cancel. One that runs ends with `failed` (CANCELLED), one that waits
-// with `start_refused` / CALLER_CANCELLED; others are ignored.
+// Attempts to cancel. An attempt that runs ends with `failed` (CANCELLED). An attempt
+// that waits ends with `start_refused` / CALLER_CANCELLED. The agent ignores all others.
 type CollectCancels struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The attempts.

@@ -54,24 +54,25 @@ const (
 // and a fault of the environment itself (ENVIRONMENT_FAULT) have RESOURCE, even in
 // CallTool. An error of a model has MODEL, even if the environment called the model.
 type AgentServiceClient interface {
-	// Runs one attempt and streams its events as they happen, by the stream law
-	// of gymmesh.rollout.v1. A failure of the rollout is a `failed` event and
-	// ends the stream with OK; the RPC itself fails only when no rollout began:
-	// a task without an environment is INVALID_ARGUMENT / REQUIRED_FIELD_MISSING with
-	// field `task.environment`, a task that names another agent NOT_FOUND /
-	// SERVICE_NOT_FOUND, an attempt that already runs here ALREADY_EXISTS /
-	// ROLLOUT_EXISTS, and a server that is shutting down UNAVAILABLE / DRAINING. Ids
-	// and names (rollout, run, environment, agent, models) that have control
-	// characters, or more than 512 characters, may be refused with INVALID_ARGUMENT /
-	// FIELD_INVALID. When the caller cancels or disconnects, the attempt is stopped and
-	// its session closed.
-	// The call's deadline is the rollout's. The agent reserves a short margin of it, so
-	// that `failed` (DEADLINE) still arrives. A caller must also expect a bare
-	// DEADLINE_EXCEEDED.
+	// Runs one attempt and streams its events as they happen, by the stream law of
+	// gymmesh.rollout.v1. If the rollout fails, the last event is `failed`, and the stream
+	// ends with OK. The RPC itself fails only if no rollout began:
+	//   - a task without an environment is INVALID_ARGUMENT / REQUIRED_FIELD_MISSING with
+	//     field `task.environment`;
+	//   - a task that names another agent is NOT_FOUND / SERVICE_NOT_FOUND;
+	//   - an attempt that already runs here is ALREADY_EXISTS / ROLLOUT_EXISTS;
+	//   - a server that is shutting down answers UNAVAILABLE / DRAINING.
+	//
+	// The server may refuse an id or name (of a rollout, run, environment, agent or model)
+	// with control characters, or with more than 512 characters: INVALID_ARGUMENT /
+	// FIELD_INVALID. When the caller cancels or disconnects, the agent stops the attempt
+	// and closes its session. The call's deadline is the deadline of the rollout. The agent
+	// ends the attempt shortly before the deadline, so that `failed` (DEADLINE) still
+	// arrives. A caller must also expect a DEADLINE_EXCEEDED without this event.
 	RunRollout(ctx context.Context, in *RunRolloutRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[RunRolloutResponse], error)
-	// Runs many rollouts over one stream, for collectors. The first message up
-	// must be `hello`; the first message down is `welcome`. Then starts, cancels,
-	// credit and acknowledgements go up, and batches of events come down.
+	// Runs many rollouts over one stream, for collectors. The collector's first message
+	// must be `hello`; the agent's first message is `welcome`. Then the collector sends
+	// starts, cancels, credit and acknowledgements, and the agent sends batches of events.
 	//
 	// Flow control: the agent sends at most as many events as it has credit for
 	// (one unit each). Starts beyond the agent's capacity wait in a bounded queue. When
@@ -79,15 +80,15 @@ type AgentServiceClient interface {
 	//
 	// Reconnecting: batches have an increasing cursor. A collector that lost the
 	// connection sends hello with its stream_id and the last cursor it has stored. The
-	// agent resumes right after it, without a gap or a repeat, for as long as it keeps
-	// unacknowledged events (`welcome.resume_window_s`). When it no longer can, it
-	// answers `welcome.resumed` false, and the collector starts new attempts of all
+	// agent resumes right after this cursor, without a gap or a repeat, as long as it keeps
+	// unacknowledged events (`welcome.resume_window_s`). If the agent cannot resume, it
+	// answers with `welcome.resumed` false. The collector then starts new attempts of all
 	// rollouts that it had in flight.
-	// Rollouts continue while the collector is disconnected, up to that window; then
-	// they are cancelled. A start, a cancel or a refusal in transit may be lost with the
-	// connection: the collector resends cancels, and starts without an event so far. A
-	// second connection with the same stream_id takes over the stream, and the first
-	// ends with CANCELLED / CALLER_CANCELLED.
+	// While the collector is disconnected, rollouts continue up to `resume_window_s`; then
+	// the agent cancels them. A start, a cancel or a refusal in transit may be lost with
+	// the connection. So the collector sends cancels again, and starts that have no event
+	// so far. A second connection with the same stream_id takes over the stream. The first
+	// connection then ends with CANCELLED / CALLER_CANCELLED.
 	//
 	// A collector with nothing more to send ends its side of the stream. The agent ends
 	// the other side with OK once all started attempts have ended. An agent that is
@@ -193,24 +194,25 @@ func (c *agentServiceClient) GetAgent(ctx context.Context, in *GetAgentRequest, 
 // and a fault of the environment itself (ENVIRONMENT_FAULT) have RESOURCE, even in
 // CallTool. An error of a model has MODEL, even if the environment called the model.
 type AgentServiceServer interface {
-	// Runs one attempt and streams its events as they happen, by the stream law
-	// of gymmesh.rollout.v1. A failure of the rollout is a `failed` event and
-	// ends the stream with OK; the RPC itself fails only when no rollout began:
-	// a task without an environment is INVALID_ARGUMENT / REQUIRED_FIELD_MISSING with
-	// field `task.environment`, a task that names another agent NOT_FOUND /
-	// SERVICE_NOT_FOUND, an attempt that already runs here ALREADY_EXISTS /
-	// ROLLOUT_EXISTS, and a server that is shutting down UNAVAILABLE / DRAINING. Ids
-	// and names (rollout, run, environment, agent, models) that have control
-	// characters, or more than 512 characters, may be refused with INVALID_ARGUMENT /
-	// FIELD_INVALID. When the caller cancels or disconnects, the attempt is stopped and
-	// its session closed.
-	// The call's deadline is the rollout's. The agent reserves a short margin of it, so
-	// that `failed` (DEADLINE) still arrives. A caller must also expect a bare
-	// DEADLINE_EXCEEDED.
+	// Runs one attempt and streams its events as they happen, by the stream law of
+	// gymmesh.rollout.v1. If the rollout fails, the last event is `failed`, and the stream
+	// ends with OK. The RPC itself fails only if no rollout began:
+	//   - a task without an environment is INVALID_ARGUMENT / REQUIRED_FIELD_MISSING with
+	//     field `task.environment`;
+	//   - a task that names another agent is NOT_FOUND / SERVICE_NOT_FOUND;
+	//   - an attempt that already runs here is ALREADY_EXISTS / ROLLOUT_EXISTS;
+	//   - a server that is shutting down answers UNAVAILABLE / DRAINING.
+	//
+	// The server may refuse an id or name (of a rollout, run, environment, agent or model)
+	// with control characters, or with more than 512 characters: INVALID_ARGUMENT /
+	// FIELD_INVALID. When the caller cancels or disconnects, the agent stops the attempt
+	// and closes its session. The call's deadline is the deadline of the rollout. The agent
+	// ends the attempt shortly before the deadline, so that `failed` (DEADLINE) still
+	// arrives. A caller must also expect a DEADLINE_EXCEEDED without this event.
 	RunRollout(*RunRolloutRequest, grpc.ServerStreamingServer[RunRolloutResponse]) error
-	// Runs many rollouts over one stream, for collectors. The first message up
-	// must be `hello`; the first message down is `welcome`. Then starts, cancels,
-	// credit and acknowledgements go up, and batches of events come down.
+	// Runs many rollouts over one stream, for collectors. The collector's first message
+	// must be `hello`; the agent's first message is `welcome`. Then the collector sends
+	// starts, cancels, credit and acknowledgements, and the agent sends batches of events.
 	//
 	// Flow control: the agent sends at most as many events as it has credit for
 	// (one unit each). Starts beyond the agent's capacity wait in a bounded queue. When
@@ -218,15 +220,15 @@ type AgentServiceServer interface {
 	//
 	// Reconnecting: batches have an increasing cursor. A collector that lost the
 	// connection sends hello with its stream_id and the last cursor it has stored. The
-	// agent resumes right after it, without a gap or a repeat, for as long as it keeps
-	// unacknowledged events (`welcome.resume_window_s`). When it no longer can, it
-	// answers `welcome.resumed` false, and the collector starts new attempts of all
+	// agent resumes right after this cursor, without a gap or a repeat, as long as it keeps
+	// unacknowledged events (`welcome.resume_window_s`). If the agent cannot resume, it
+	// answers with `welcome.resumed` false. The collector then starts new attempts of all
 	// rollouts that it had in flight.
-	// Rollouts continue while the collector is disconnected, up to that window; then
-	// they are cancelled. A start, a cancel or a refusal in transit may be lost with the
-	// connection: the collector resends cancels, and starts without an event so far. A
-	// second connection with the same stream_id takes over the stream, and the first
-	// ends with CANCELLED / CALLER_CANCELLED.
+	// While the collector is disconnected, rollouts continue up to `resume_window_s`; then
+	// the agent cancels them. A start, a cancel or a refusal in transit may be lost with
+	// the connection. So the collector sends cancels again, and starts that have no event
+	// so far. A second connection with the same stream_id takes over the stream. The first
+	// connection then ends with CANCELLED / CALLER_CANCELLED.
 	//
 	// A collector with nothing more to send ends its side of the stream. The agent ends
 	// the other side with OK once all started attempts have ended. An agent that is

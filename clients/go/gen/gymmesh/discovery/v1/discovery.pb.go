@@ -32,11 +32,11 @@ type Health int32
 const (
 	// Not used on the wire.
 	Health_HEALTH_UNSPECIFIED Health = 0
-	// Accepts calls.
+	// The instance accepts calls.
 	Health_HEALTH_SERVING Health = 1
-	// Runs, but accepts no calls (starting, or unhealthy).
+	// The instance runs, but accepts no calls (starting, or unhealthy).
 	Health_HEALTH_NOT_SERVING Health = 2
-	// Finishes its current calls and accepts no new ones.
+	// The instance finishes its current calls and accepts no new calls.
 	Health_HEALTH_DRAINING Health = 3
 )
 
@@ -151,22 +151,22 @@ func (x *Locality) GetHost() string {
 // characters each. The whole message has at most 64 KiB.
 type Instance struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Unique among live instances.
+	// The instance's id, unique among live instances.
 	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	// The kind: the full name of its main gRPC service, such as
+	// The kind of service: the full name of the instance's main gRPC service, such as
 	// `gymmesh.model.v1.ModelService`.
 	Service string `protobuf:"bytes,2,opt,name=service,proto3" json:"service,omitempty"`
-	// The name that callers ask for, such as `policy` or `math`; instances of one
-	// name are interchangeable.
+	// The name under which callers look for the service, such as `policy` or `math`. All
+	// instances with one name are interchangeable.
 	Name string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
 	// A gRPC target, such as `127.0.0.1:9401` or `unix:/run/gym/math.sock`.
 	Address string `protobuf:"bytes,4,opt,name=address,proto3" json:"address,omitempty"`
 	// The contract version that the instance implements, such as `1.0`.
 	ContractVersion string `protobuf:"bytes,5,opt,name=contract_version,json=contractVersion,proto3" json:"contract_version,omitempty"`
-	// Free-form facts for operators; at most 64 keys. Holds no secrets.
+	// Free-form facts for operators; at most 64 keys. Must not contain secrets.
 	Meta map[string]string `protobuf:"bytes,6,rep,name=meta,proto3" json:"meta,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// The instance's share of the load, relative to the others of its name; zero counts
-	// as 1.
+	// The instance's share of the load, relative to the other instances with its name.
+	// Zero means 1.
 	Weight uint32 `protobuf:"varint,7,opt,name=weight,proto3" json:"weight,omitempty"`
 	// Where the instance runs.
 	Locality *Locality `protobuf:"bytes,8,opt,name=locality,proto3,oneof" json:"locality,omitempty"`
@@ -286,7 +286,7 @@ type RegisterRequest struct {
 	// Seconds that the lease should last; zero: the server chooses. The server may grant
 	// less or more.
 	LeaseS uint32 `protobuf:"varint,2,opt,name=lease_s,json=leaseS,proto3" json:"lease_s,omitempty"`
-	// The current lease of this id, to replace the instance.
+	// The current lease of the instance's id, if the request replaces that instance.
 	LeaseId       string `protobuf:"bytes,3,opt,name=lease_id,json=leaseId,proto3" json:"lease_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -346,9 +346,9 @@ func (x *RegisterRequest) GetLeaseId() string {
 // The instance is listed.
 type RegisterResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Names the lease; a secret of the instance.
+	// The lease's id, a secret of the instance.
 	LeaseId string `protobuf:"bytes,1,opt,name=lease_id,json=leaseId,proto3" json:"lease_id,omitempty"`
-	// Seconds until the lease expires unless renewed. Renew after a third of them.
+	// Seconds until the lease expires unless renewed. Renew after a third of this time.
 	LeaseS        uint32 `protobuf:"varint,2,opt,name=lease_s,json=leaseS,proto3" json:"lease_s,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -401,7 +401,7 @@ func (x *RegisterResponse) GetLeaseS() uint32 {
 // Extends a lease.
 type RenewRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The lease.
+	// The lease's id.
 	LeaseId string `protobuf:"bytes,1,opt,name=lease_id,json=leaseId,proto3" json:"lease_id,omitempty"`
 	// The instance's health now; unspecified: unchanged.
 	Health        Health `protobuf:"varint,2,opt,name=health,proto3,enum=gymmesh.discovery.v1.Health" json:"health,omitempty"`
@@ -502,7 +502,7 @@ func (x *RenewResponse) GetLeaseS() uint32 {
 // Ends a lease.
 type DeregisterRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The lease.
+	// The lease's id.
 	LeaseId       string `protobuf:"bytes,1,opt,name=lease_id,json=leaseId,proto3" json:"lease_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -585,9 +585,9 @@ func (*DeregisterResponse) Descriptor() ([]byte, []int) {
 // Which instances to list.
 type ListInstancesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Only of this kind; empty: all.
+	// Only instances of this kind of service; empty: all kinds.
 	Service string `protobuf:"bytes,1,opt,name=service,proto3" json:"service,omitempty"`
-	// Only of this name; empty: all.
+	// Only instances with this name; empty: all names.
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	// The most instances to return; zero: the server chooses.
 	PageSize int32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
@@ -722,9 +722,9 @@ func (x *ListInstancesResponse) GetVersion() uint64 {
 // Which instances to watch.
 type WatchInstancesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Only of this kind; empty: all.
+	// Only instances of this kind of service; empty: all kinds.
 	Service string `protobuf:"bytes,1,opt,name=service,proto3" json:"service,omitempty"`
-	// Only of this name; empty: all.
+	// Only instances with this name; empty: all names.
 	Name          string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -867,7 +867,7 @@ type isWatchInstancesResponse_Change interface {
 }
 
 type WatchInstancesResponse_Snapshot struct {
-	// All matching instances. Replaces everything that the watcher knew.
+	// All matching instances. They replace all instances that the watcher knew.
 	Snapshot *InstanceSnapshot `protobuf:"bytes,2,opt,name=snapshot,proto3,oneof"`
 }
 

@@ -41,8 +41,8 @@ type DiscoveryServiceClient interface {
 	// Returns a lease. The registry lists the instance until the lease expires or
 	// Deregister ends it.
 	Register(ctx context.Context, in *RegisterRequest, opts ...grpc.CallOption) (*RegisterResponse, error)
-	// Extends a lease and reports health. NOT_FOUND / LEASE_NOT_FOUND if the lease has
-	// expired; the instance then registers again.
+	// Extends a lease and reports health. If the lease has expired, the call is NOT_FOUND /
+	// LEASE_NOT_FOUND, and the instance must register again.
 	Renew(ctx context.Context, in *RenewRequest, opts ...grpc.CallOption) (*RenewResponse, error)
 	// Ends the lease; the registry no longer lists the instance. Ending a lease that does
 	// not exist succeeds.
@@ -51,8 +51,8 @@ type DiscoveryServiceClient interface {
 	ListInstances(ctx context.Context, in *ListInstancesRequest, opts ...grpc.CallOption) (*ListInstancesResponse, error)
 	// Sends a snapshot of the matching instances first, then every change, each with an
 	// increasing version. If a watcher falls behind, the server sends a new snapshot
-	// instead of the missed changes. Ends only with the call's deadline, its cancellation
-	// or the server's shutdown (UNAVAILABLE).
+	// instead of the missed changes. The stream ends only at the call's deadline, when the
+	// caller cancels it, or when the server shuts down (UNAVAILABLE).
 	WatchInstances(ctx context.Context, in *WatchInstancesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchInstancesResponse], error)
 }
 
@@ -136,8 +136,8 @@ type DiscoveryServiceServer interface {
 	// Returns a lease. The registry lists the instance until the lease expires or
 	// Deregister ends it.
 	Register(context.Context, *RegisterRequest) (*RegisterResponse, error)
-	// Extends a lease and reports health. NOT_FOUND / LEASE_NOT_FOUND if the lease has
-	// expired; the instance then registers again.
+	// Extends a lease and reports health. If the lease has expired, the call is NOT_FOUND /
+	// LEASE_NOT_FOUND, and the instance must register again.
 	Renew(context.Context, *RenewRequest) (*RenewResponse, error)
 	// Ends the lease; the registry no longer lists the instance. Ending a lease that does
 	// not exist succeeds.
@@ -146,8 +146,8 @@ type DiscoveryServiceServer interface {
 	ListInstances(context.Context, *ListInstancesRequest) (*ListInstancesResponse, error)
 	// Sends a snapshot of the matching instances first, then every change, each with an
 	// increasing version. If a watcher falls behind, the server sends a new snapshot
-	// instead of the missed changes. Ends only with the call's deadline, its cancellation
-	// or the server's shutdown (UNAVAILABLE).
+	// instead of the missed changes. The stream ends only at the call's deadline, when the
+	// caller cancels it, or when the server shuts down (UNAVAILABLE).
 	WatchInstances(*WatchInstancesRequest, grpc.ServerStreamingServer[WatchInstancesResponse]) error
 	mustEmbedUnimplementedDiscoveryServiceServer()
 }

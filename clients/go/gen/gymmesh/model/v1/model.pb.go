@@ -26,24 +26,24 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// A call's position in a conversation, so that only new items are sent.
+// A call's position in a conversation. With it, a caller sends only the new items.
 type ConversationRef struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The conversation's id, chosen by the caller; unique within the rollout's
 	// attempt and actor.
 	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	// The call that this one continues: its input and output come before
-	// `params.input`. Empty: `params.input` is the whole conversation.
+	// The id of the parent call, which this call continues. The parent's input and output
+	// come before `params.input`. Empty: `params.input` is the whole conversation.
 	ParentCallId string `protobuf:"bytes,2,opt,name=parent_call_id,json=parentCallId,proto3" json:"parent_call_id,omitempty"`
-	// The `conversation_token` that came with the parent call's answer; set
-	// exactly when `parent_call_id` is. A server that does not hold the call with
-	// exactly this token answers FAILED_PRECONDITION / CONVERSATION_UNKNOWN. The token
-	// is opaque to the caller. A caller that has since changed any item of the
-	// conversation must send the whole conversation.
+	// The `conversation_token` of the parent call's answer. Set exactly when
+	// `parent_call_id` is set. A server that does not hold the parent call with this token
+	// answers FAILED_PRECONDITION / CONVERSATION_UNKNOWN. The token is opaque to the
+	// caller. If the caller has since changed any item of the conversation, it must send
+	// the whole conversation.
 	ParentToken []byte `protobuf:"bytes,3,opt,name=parent_token,json=parentToken,proto3" json:"parent_token,omitempty"`
-	// The tokens of the conversation so far, sent by a caller that resends a
-	// conversation whole after CONVERSATION_UNKNOWN, so that nothing the model
-	// wrote is tokenised again.
+	// The tokens of the conversation so far. A caller sets them when it sends the whole
+	// conversation again after CONVERSATION_UNKNOWN. So text that the model wrote is not
+	// tokenised again.
 	PrefixTokens  *PrefixTokens `protobuf:"bytes,4,opt,name=prefix_tokens,json=prefixTokens,proto3,oneof" json:"prefix_tokens,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -112,17 +112,17 @@ type PrefixTokens struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The token ids, each a little-endian int32.
 	TokenIds []byte `protobuf:"bytes,1,opt,name=token_ids,json=tokenIds,proto3" json:"token_ids,omitempty"`
-	// For each of the leading items of `params.input` that the tokens cover, the
-	// number of tokens up to and including it. An item whose own end is not known
-	// has the next known end: a caller that knows only where calls begin and end sets
-	// the prompt's end for all items of a call's prompt, and the answer's end for all
-	// items of its answer. The last end is the number of tokens. If it is less, or
-	// there is none, the items of the remaining tokens were changed, and the call is a
-	// fork (FORK_REASON_HISTORY_REWRITTEN).
+	// The tokens cover the first items of `params.input`. For each of these items: the
+	// number of tokens up to and including the item. If an item's own end is not known, it
+	// has the next known end. For example, a caller that knows only where calls begin and
+	// end uses the prompt's end for all items of a prompt, and the answer's end for all
+	// items of an answer. The last end is normally the number of tokens. If the last end is
+	// less, or there are no ends, the items of the remaining tokens were changed, and the
+	// call is a fork (FORK_REASON_HISTORY_REWRITTEN).
 	ItemEnds []uint32 `protobuf:"varint,2,rep,packed,name=item_ends,json=itemEnds,proto3" json:"item_ends,omitempty"`
-	// By the name of side data, how many leading tokens have a row in the calls
-	// before, without a gap. The answer then has the rows behind these. A name that
-	// is missing: none.
+	// For each name of side data: how many tokens from the start, without a gap, have a row
+	// in earlier calls. The answer then has the rows of the tokens after these. A name that
+	// is missing counts as zero.
 	SideDataRows  map[string]uint64 `protobuf:"bytes,3,rep,name=side_data_rows,json=sideDataRows,proto3" json:"side_data_rows,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -185,32 +185,32 @@ type CreateResponseRequest struct {
 	// The request: the whole conversation, or only its new items when
 	// `conversation.parent_call_id` is set.
 	Params *v1.ResponseParams `protobuf:"bytes,1,opt,name=params,proto3" json:"params,omitempty"`
-	// The rollout on whose behalf the call is made: for routing to the replica
-	// that holds its prefix, for metrics, and for attributing usage. Empty
-	// outside rollouts.
+	// The rollout on whose behalf the call is made; empty outside rollouts. The server uses
+	// it to route the call to the endpoint that holds the rollout's prefix, for metrics,
+	// and to attribute usage.
 	RolloutId string `protobuf:"bytes,2,opt,name=rollout_id,json=rolloutId,proto3" json:"rollout_id,omitempty"`
-	// Makes a retry safe: the same id at the same instance returns the same
-	// response for ten minutes after the call's end, or until 4,096 later calls
-	// have ended; after that it samples again. The same id with a different request
-	// within that time is FAILED_PRECONDITION / REQUEST_ID_REUSED. A failed call is
-	// not remembered: the same id then samples again, for sampling has no side
-	// effect. Empty: every call samples again.
+	// Makes a retry safe: a call with the same id at the same instance returns the same
+	// response. The server remembers the id for ten minutes after the call's end, or until
+	// 4,096 later calls have ended; after that it samples again. The same id with a
+	// different request within that time is FAILED_PRECONDITION / REQUEST_ID_REUSED. The
+	// server does not remember a failed call: a retry then samples again, since sampling
+	// has no side effect. Empty: every call samples.
 	RequestId string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// The conversation that the call belongs to. Absent: `params.input` is whole
-	// and nothing is cached.
+	// The conversation that the call belongs to. Absent: `params.input` is the whole
+	// conversation, and the server caches nothing.
 	Conversation *ConversationRef `protobuf:"bytes,4,opt,name=conversation,proto3,oneof" json:"conversation,omitempty"`
-	// What to capture beside the response.
+	// What to capture in addition to the response.
 	Capture *CaptureOptions `protobuf:"bytes,5,opt,name=capture,proto3,oneof" json:"capture,omitempty"`
-	// The call's id for `parent_call_id` of later calls, chosen by the caller;
-	// the server makes one when it is empty.
+	// The call's id, which later calls use as `parent_call_id`. The caller chooses it; if
+	// it is empty, the server makes one.
 	CallId string `protobuf:"bytes,6,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
-	// Seeds the sampling; absent: the backend chooses. A backend that cannot seed its
-	// sampling ignores it, and GetModel says so.
+	// The seed of the sampling; absent: the backend chooses. A backend that cannot seed its
+	// sampling ignores this field, and GetModel says so.
 	Seed *int64 `protobuf:"varint,7,opt,name=seed,proto3,oneof" json:"seed,omitempty"`
 	// Keep the tokens of the conversation so far, and render only the new items after
-	// them, even if the chat template would now write the history differently. If
-	// that is not possible, the whole prompt is rendered, as a fork. A server without
-	// the capability `append_only` ignores it.
+	// these tokens, even if the chat template would write the history differently in this
+	// call. If that is not possible, the server renders the whole prompt, as a fork. A
+	// server without the capability `append_only` ignores this field.
 	AppendOnly    bool `protobuf:"varint,8,opt,name=append_only,json=appendOnly,proto3" json:"append_only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -307,27 +307,27 @@ type CreateResponseResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The answer.
 	Response *v1.Response `protobuf:"bytes,1,opt,name=response,proto3" json:"response,omitempty"`
-	// The id by which later calls name this one.
+	// The call's id, which later calls use as `parent_call_id`.
 	CallId string `protobuf:"bytes,2,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
-	// The tokens, as far as asked for and available.
+	// The tokens, if requested and available.
 	Tokens *TokenCapture `protobuf:"bytes,3,opt,name=tokens,proto3,oneof" json:"tokens,omitempty"`
-	// Microseconds that the call waited in the service for a place.
+	// Microseconds that the call waited in the service for a free place.
 	QueueUs uint64 `protobuf:"varint,4,opt,name=queue_us,json=queueUs,proto3" json:"queue_us,omitempty"`
-	// True when the answer came from an earlier call with the same request_id, and
-	// `response`, `call_id` and `tokens` are then those of that call; or when it
-	// came from a response cache: then `response` is that of the call that was
-	// kept, whose tokens were not consumed again.
+	// True when the answer came from an earlier call with the same request_id; `response`,
+	// `call_id` and `tokens` are then those of that call. Also true when the answer came
+	// from a response cache; `response` is then the cached one, and its tokens were not
+	// consumed again.
 	FromCache bool `protobuf:"varint,5,opt,name=from_cache,json=fromCache,proto3" json:"from_cache,omitempty"`
-	// Identifies the conversation up to and including this answer, as the server holds
-	// it; for `parent_token` of the next call. At most 64 bytes, and unique to this
+	// Identifies the conversation up to and including this answer, as the server holds it.
+	// The next call sends it as `parent_token`. At most 64 bytes, and unique to this
 	// answer. Empty when the call had no `conversation`, or when the server keeps
 	// nothing; the next call must then send the whole conversation.
 	ConversationToken []byte `protobuf:"bytes,6,opt,name=conversation_token,json=conversationToken,proto3" json:"conversation_token,omitempty"`
-	// Microseconds from sending the request that was answered to its answer.
+	// Microseconds of the last request to the endpoint, the one that was answered.
 	EndpointUs uint64 `protobuf:"varint,7,opt,name=endpoint_us,json=endpointUs,proto3" json:"endpoint_us,omitempty"`
-	// Microseconds spent on requests before that one, and waiting between them.
+	// Microseconds of earlier requests, which failed, and of the waits between requests.
 	RetryUs uint64 `protobuf:"varint,8,opt,name=retry_us,json=retryUs,proto3" json:"retry_us,omitempty"`
-	// The retries at the endpoint, by reason, in the order of each reason's first.
+	// The retries at the endpoint, by reason, in the order in which the reasons occurred.
 	Retries       []*CallRetries `protobuf:"bytes,9,rep,name=retries,proto3" json:"retries,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -551,7 +551,7 @@ type StreamResponseResponse_Delta struct {
 }
 
 type StreamResponseResponse_Completed struct {
-	// The whole answer; last.
+	// The whole answer. The last frame of the stream.
 	Completed *CreateResponseResponse `protobuf:"bytes,2,opt,name=completed,proto3,oneof"`
 }
 
@@ -755,7 +755,7 @@ func (*AbortResponseResponse) Descriptor() ([]byte, []int) {
 	return file_gymmesh_model_v1_model_proto_rawDescGZIP(), []int{8}
 }
 
-// Asks what the model is.
+// Requests the model's description.
 type GetModelRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -792,7 +792,7 @@ func (*GetModelRequest) Descriptor() ([]byte, []int) {
 	return file_gymmesh_model_v1_model_proto_rawDescGZIP(), []int{9}
 }
 
-// What a model service can do.
+// The capabilities of a model service.
 type ModelCapabilities struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// StreamResponse sends deltas.
@@ -801,14 +801,14 @@ type ModelCapabilities struct {
 	TokenIds bool `protobuf:"varint,2,opt,name=token_ids,json=tokenIds,proto3" json:"token_ids,omitempty"`
 	// Log probabilities can be captured.
 	Logprobs bool `protobuf:"varint,3,opt,name=logprobs,proto3" json:"logprobs,omitempty"`
-	// Conversations are cached, so that only new items need be sent. When
-	// `token_ids` is set, too, they are continued token by token.
+	// Conversations are cached, so callers can send only new items. If `token_ids` is also
+	// set, conversations are continued token by token.
 	Conversations bool `protobuf:"varint,4,opt,name=conversations,proto3" json:"conversations,omitempty"`
 	// Running generations can be aborted.
 	Abort bool `protobuf:"varint,5,opt,name=abort,proto3" json:"abort,omitempty"`
-	// Images are understood.
+	// Images are supported.
 	Images bool `protobuf:"varint,6,opt,name=images,proto3" json:"images,omitempty"`
-	// Function tools are understood.
+	// Function tools are supported.
 	Tools bool `protobuf:"varint,7,opt,name=tools,proto3" json:"tools,omitempty"`
 	// `seed` is honoured.
 	Seed bool `protobuf:"varint,8,opt,name=seed,proto3" json:"seed,omitempty"`
@@ -816,14 +816,14 @@ type ModelCapabilities struct {
 	AppendOnly bool `protobuf:"varint,9,opt,name=append_only,json=appendOnly,proto3" json:"append_only,omitempty"`
 	// The side data that can be captured and stored, by name.
 	SideData []string `protobuf:"bytes,10,rep,name=side_data,json=sideData,proto3" json:"side_data,omitempty"`
-	// Which distribution captured log probabilities are of.
+	// The probability distribution that captured log probabilities refer to.
 	LogprobDistribution LogprobDistribution `protobuf:"varint,11,opt,name=logprob_distribution,json=logprobDistribution,proto3,enum=gymmesh.model.v1.LogprobDistribution" json:"logprob_distribution,omitempty"`
 	// ScoreContinuations is offered.
 	Scoring bool `protobuf:"varint,12,opt,name=scoring,proto3" json:"scoring,omitempty"`
 	// Calls can name an adapter: `SetWeightsVersionRequest.adapter` is honoured.
 	Adapters bool `protobuf:"varint,13,opt,name=adapters,proto3" json:"adapters,omitempty"`
-	// Calls can wait for new weights: `SetWeightsVersionRequest.loading_s` is honoured.
-	// A server without it would announce the version at once.
+	// Calls can wait for new weights: `SetWeightsVersionRequest.loading_s` is honoured. A
+	// server without this capability would set the version at once.
 	WeightsLoading bool `protobuf:"varint,14,opt,name=weights_loading,json=weightsLoading,proto3" json:"weights_loading,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -957,32 +957,32 @@ func (x *ModelCapabilities) GetWeightsLoading() bool {
 	return false
 }
 
-// What the model is.
+// The model's description.
 type GetModelResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The service's name in the mesh, such as `policy`.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// The backend's kind: `openai`, `azure`, `vllm`, `chat`, `responses`,
-	// `local`, `replay`; `program` where a program gave the service a backend.
+	// `local`, `replay`; `program` if a program passed a backend object to the service.
 	Backend string `protobuf:"bytes,2,opt,name=backend,proto3" json:"backend,omitempty"`
 	// The model's name at the endpoint.
 	EndpointModel string `protobuf:"bytes,3,opt,name=endpoint_model,json=endpointModel,proto3" json:"endpoint_model,omitempty"`
-	// What it can do.
+	// The service's capabilities.
 	Capabilities *ModelCapabilities `protobuf:"bytes,4,opt,name=capabilities,proto3" json:"capabilities,omitempty"`
-	// The context in tokens; zero when not known.
+	// The size of the model's context in tokens; zero: unknown.
 	ContextTokens uint32 `protobuf:"varint,5,opt,name=context_tokens,json=contextTokens,proto3" json:"context_tokens,omitempty"`
-	// The current version of the weights; absent when not known.
+	// The current version of the weights; absent if unknown.
 	WeightsVersion *uint64 `protobuf:"varint,6,opt,name=weights_version,json=weightsVersion,proto3,oneof" json:"weights_version,omitempty"`
 	// The contract's version, such as `1.0`.
 	ContractVersion string `protobuf:"bytes,7,opt,name=contract_version,json=contractVersion,proto3" json:"contract_version,omitempty"`
-	// The adapter (LoRA) that generates; empty: none.
+	// The name of the adapter (LoRA) that generates; empty: no adapter.
 	Adapter string `protobuf:"bytes,8,opt,name=adapter,proto3" json:"adapter,omitempty"`
-	// The adapters that calls in flight have named, without order. Only an adapter that
-	// no service lists, and that generates no more, may be unloaded from the endpoints.
+	// The adapters that calls in flight have named, in no order. A trainer may unload an
+	// adapter from the endpoints only if no service lists it here or in `adapter`.
 	AdaptersInUse []string `protobuf:"bytes,9,rep,name=adapters_in_use,json=adaptersInUse,proto3" json:"adapters_in_use,omitempty"`
-	// Calls that the endpoint may be answering: begun, not answered yet, and not waiting
-	// for new weights. While calls wait (`loading_s`) this number only falls; at zero
-	// nothing that this service sent is at the endpoint.
+	// The number of calls that the endpoint may be answering: begun, not answered yet, and
+	// not waiting for new weights. While calls wait (`loading_s`), this number only falls.
+	// At zero, the endpoint has no call of this service.
 	CallsInFlight uint32 `protobuf:"varint,10,opt,name=calls_in_flight,json=callsInFlight,proto3" json:"calls_in_flight,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1091,18 +1091,24 @@ func (x *GetModelResponse) GetCallsInFlight() uint32 {
 // New weights are in place, or about to be loaded.
 type SetWeightsVersionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The version that generates from now on; 0 is a version like any other.
+	// The version of the weights that generate from now on. 0 is a valid version.
 	Version *uint64 `protobuf:"varint,1,opt,name=version,proto3,oneof" json:"version,omitempty"`
-	// The name of the adapter (LoRA) at the endpoint that generates from now on; empty:
-	// none.
+	// The name of the adapter (LoRA) at the endpoint that generates from now on; empty: no
+	// adapter.
 	Adapter string `protobuf:"bytes,2,opt,name=adapter,proto3" json:"adapter,omitempty"`
-	// Present: the version is about to be loaded and not in force yet. For so many
-	// seconds, at most 3,600, calls that the server has not sent to its endpoint wait.
-	// The next SetWeightsVersion without this field ends the wait, and so does 0, which
-	// leaves the weights as they were. An answer that the endpoint aborts meanwhile is
-	// not a failure: the call waits too, and then continues from its tokens, or begins
-	// again where the backend cannot continue. Not after the call's deadline.
-	LoadingS      *uint32 `protobuf:"varint,3,opt,name=loading_s,json=loadingS,proto3,oneof" json:"loading_s,omitempty"`
+	// Set if the version is about to be loaded and is not in force yet. Calls that the
+	// server has not sent to its endpoint then wait for this number of seconds, at most
+	// 3,600. The next SetWeightsVersion without this field ends the wait. A value of 0 also
+	// ends the wait, and leaves the weights as they were. If the endpoint aborts an answer
+	// during the wait, the call does not fail. It waits too, and then continues from its
+	// tokens, or begins again if the backend cannot continue. No call waits longer than its
+	// deadline.
+	LoadingS *uint32 `protobuf:"varint,3,opt,name=loading_s,json=loadingS,proto3,oneof" json:"loading_s,omitempty"`
+	// URLs of the inference servers that have loaded the version, or are about to load
+	// it. If the list is not empty, the service rejects a version that a server lacks: it
+	// answers FIELD_INVALID if it calls a server whose scheme, host and port no entry
+	// has, and nothing changes. `localhost` is the same host as `127.0.0.1`.
+	Endpoints     []string `protobuf:"bytes,4,rep,name=endpoints,proto3" json:"endpoints,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1158,10 +1164,17 @@ func (x *SetWeightsVersionRequest) GetLoadingS() uint32 {
 	return 0
 }
 
+func (x *SetWeightsVersionRequest) GetEndpoints() []string {
+	if x != nil {
+		return x.Endpoints
+	}
+	return nil
+}
+
 // The version is in force, or calls wait for it.
 type SetWeightsVersionResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The version before, absent when there was none.
+	// The previous version; absent if there was none.
 	Previous      *uint64 `protobuf:"varint,1,opt,name=previous,proto3,oneof" json:"previous,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1204,17 +1217,17 @@ func (x *SetWeightsVersionResponse) GetPrevious() uint64 {
 	return 0
 }
 
-// Asks how probable texts are.
+// Requests the log probabilities of texts.
 type ScoreContinuationsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The conversation before each continuation, whole, with its instructions and
-	// tools. The server renders it as CreateResponse does. It ignores parameters that the
-	// prompt does not depend on: scores are at temperature 1, before any cut.
+	// The whole conversation before each continuation, with its instructions and tools. The
+	// server renders the conversation as CreateResponse does. It ignores parameters that do
+	// not change the prompt: scores are at temperature 1, before any cut such as top_p.
 	Params *v1.ResponseParams `protobuf:"bytes,1,opt,name=params,proto3" json:"params,omitempty"`
-	// The texts, each as the beginning of the model's answer; at least one, at most
-	// 256. An empty one is INVALID_ARGUMENT / FIELD_INVALID. So is one whose first
-	// characters the tokenizer joins with the prompt's last ones: after the prompt's
-	// tokens the model does not write it.
+	// The texts, at least one and at most 256. Each text is the beginning of a possible
+	// answer. An empty text is INVALID_ARGUMENT / FIELD_INVALID. So is a text if the
+	// tokenizer joins its first characters with the last characters of the prompt, because
+	// the model cannot write such a text after the prompt's tokens.
 	Continuations []string `protobuf:"bytes,2,rep,name=continuations,proto3" json:"continuations,omitempty"`
 	// The rollout on whose behalf the call is made, as in CreateResponse.
 	RolloutId     string `protobuf:"bytes,3,opt,name=rollout_id,json=rolloutId,proto3" json:"rollout_id,omitempty"`
@@ -1273,16 +1286,16 @@ func (x *ScoreContinuationsRequest) GetRolloutId() string {
 	return ""
 }
 
-// How probable one text is.
+// The log probabilities of one text.
 type ContinuationScore struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The text's token ids, each a little-endian int32: those that the prompt and the
-	// text, tokenised together, have after the prompt's.
+	// The text's token ids, each a little-endian int32. The server tokenises prompt and
+	// text together, and removes the prompt's ids.
 	TokenIds []byte `protobuf:"bytes,1,opt,name=token_ids,json=tokenIds,proto3" json:"token_ids,omitempty"`
-	// The log probability of each of them, each a little-endian float32: finite and at
+	// The log probability of each token id, each a little-endian float32: finite and at
 	// most 0, up to rounding.
 	Logprobs []byte `protobuf:"bytes,2,opt,name=logprobs,proto3" json:"logprobs,omitempty"`
-	// Whether no token is more probable than each of them at its place.
+	// Whether each of these tokens is the most probable token at its place.
 	Greedy        bool `protobuf:"varint,3,opt,name=greedy,proto3" json:"greedy,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1342,13 +1355,13 @@ func (x *ContinuationScore) GetGreedy() bool {
 // The scores.
 type ScoreContinuationsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// One for each continuation, in order. All are by the same weights.
+	// One score for each continuation, in order. The same weights computed all scores.
 	Scores []*ContinuationScore `protobuf:"bytes,1,rep,name=scores,proto3" json:"scores,omitempty"`
-	// How many tokens the prompt has.
+	// The number of tokens of the prompt.
 	PromptTokens uint32 `protobuf:"varint,2,opt,name=prompt_tokens,json=promptTokens,proto3" json:"prompt_tokens,omitempty"`
-	// The version of the weights; absent when not known.
+	// The version of the weights; absent if unknown.
 	WeightsVersion *uint64 `protobuf:"varint,3,opt,name=weights_version,json=weightsVersion,proto3,oneof" json:"weights_version,omitempty"`
-	// Microseconds that the call waited in the service for a place.
+	// Microseconds that the call waited in the service for a free place.
 	QueueUs       uint64 `protobuf:"varint,4,opt,name=queue_us,json=queueUs,proto3" json:"queue_us,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1412,12 +1425,12 @@ func (x *ScoreContinuationsResponse) GetQueueUs() uint64 {
 	return 0
 }
 
-// Asks for the numbers of side data.
+// Requests the numbers of side data.
 type ReadSideDataRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The digest in SideData: 32 bytes.
 	Digest []byte `protobuf:"bytes,1,opt,name=digest,proto3" json:"digest,omitempty"`
-	// The first byte wanted, from 0.
+	// The first byte to read, from 0.
 	Offset        uint64 `protobuf:"varint,2,opt,name=offset,proto3" json:"offset,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1472,7 +1485,7 @@ type ReadSideDataResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The piece; empty only when `offset` is the end.
 	Data []byte `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
-	// How many bytes the numbers have in all; the same in each piece.
+	// The total number of bytes of the numbers; the same in each piece.
 	Size          uint64 `protobuf:"varint,2,opt,name=size,proto3" json:"size,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1615,11 +1628,12 @@ const file_gymmesh_model_v1_model_proto_rawDesc = "" +
 	"\x0fadapters_in_use\x18\t \x03(\tR\radaptersInUse\x12&\n" +
 	"\x0fcalls_in_flight\x18\n" +
 	" \x01(\rR\rcallsInFlightB\x12\n" +
-	"\x10_weights_version\"\xa1\x01\n" +
+	"\x10_weights_version\"\xc5\x01\n" +
 	"\x18SetWeightsVersionRequest\x12#\n" +
 	"\aversion\x18\x01 \x01(\x04B\x04\xe2A\x01\x02H\x00R\aversion\x88\x01\x01\x12\x1e\n" +
 	"\aadapter\x18\x02 \x01(\tB\x04\xe2A\x01\x01R\aadapter\x12&\n" +
-	"\tloading_s\x18\x03 \x01(\rB\x04\xe2A\x01\x01H\x01R\bloadingS\x88\x01\x01B\n" +
+	"\tloading_s\x18\x03 \x01(\rB\x04\xe2A\x01\x01H\x01R\bloadingS\x88\x01\x01\x12\"\n" +
+	"\tendpoints\x18\x04 \x03(\tB\x04\xe2A\x01\x01R\tendpointsB\n" +
 	"\n" +
 	"\b_versionB\f\n" +
 	"\n" +

@@ -34,8 +34,8 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// One model, independent of its backend. Stateless for callers: conversations are
-// only a cache, and any replica can answer any call.
+// One model, independent of its backend. The service is stateless for callers: it keeps
+// conversations only as a cache, so any replica can answer any call.
 //
 // Every RPC honours the caller's deadline: when it passes, the server stops the
 // work at the endpoint as well and answers DEADLINE_EXCEEDED / MODEL_TIMEOUT.
@@ -43,10 +43,10 @@ const (
 type ModelServiceClient interface {
 	// Asks the model for one answer and returns it whole.
 	//
-	// The server must pass every parameter of `params` to its backend, or refuse the
-	// call with INVALID_ARGUMENT / PARAMETER_UNSUPPORTED and the name of the
-	// unsupported one. It never drops a parameter silently. An answer that was cut
-	// short is a success whose response has status `incomplete`. A conversation
+	// The server must pass every parameter of `params` to its backend. If the backend does
+	// not support a parameter, the server refuses the call with INVALID_ARGUMENT /
+	// PARAMETER_UNSUPPORTED and the parameter's name. It never drops a parameter silently.
+	// An answer that was cut short is a success; its status is `incomplete`. A conversation
 	// longer than the context is OUT_OF_RANGE / MODEL_CONTEXT_EXCEEDED. Other
 	// failures of the endpoint have one of the MODEL_* reasons.
 	//
@@ -64,39 +64,41 @@ type ModelServiceClient interface {
 	StreamResponse(ctx context.Context, in *StreamResponseRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StreamResponseResponse], error)
 	// Stops the generation of an answer. The call that requested it then returns the
 	// partial answer, with its tokens, as status `incomplete` and reason `aborted`.
-	// NOT_FOUND / RESPONSE_NOT_FOUND when no such call runs here, and
-	// UNIMPLEMENTED / NOT_OFFERED when GetModel does not have `abort`.
+	// If no such call is running here, AbortResponse is NOT_FOUND / RESPONSE_NOT_FOUND. If
+	// GetModel does not have `abort`, it is UNIMPLEMENTED / NOT_OFFERED.
 	AbortResponse(ctx context.Context, in *AbortResponseRequest, opts ...grpc.CallOption) (*AbortResponseResponse, error)
-	// Says what the model is and what its backend can do. Must answer without
-	// calling the endpoint.
+	// Describes the model and the capabilities of its backend. The server must answer
+	// without calling the endpoint.
 	GetModel(ctx context.Context, in *GetModelRequest, opts ...grpc.CallOption) (*GetModelResponse, error)
-	// Tells the service which weights generate: the endpoint's own, or an adapter
-	// (LoRA) at the endpoint. Calls that begin afterwards carry the new version and
-	// name the adapter at the endpoint. A call in flight without a new adapter gets a
-	// further WeightsSpan. An adapter leaves calls in flight as they are: they keep the
-	// adapter that they named, or the endpoint's own weights, until they end.
+	// Tells the service which weights generate: the endpoint's own weights, or an adapter
+	// (LoRA) at the endpoint. Calls that begin afterwards have the new version and name the
+	// adapter at the endpoint. If the request names no adapter, calls in flight get a
+	// further WeightsSpan. If it names an adapter, calls in flight are not affected: until
+	// they end, they keep the adapter that they named, or the endpoint's own weights.
 	//
-	// With `loading_s` nothing is swapped yet: calls wait; see there. A version lower
-	// than the current one is INVALID_ARGUMENT / FIELD_INVALID, and so is the current
-	// one with another adapter; the current one again is a success. A service whose
-	// backend cannot name adapters answers UNIMPLEMENTED / NOT_OFFERED to one, and so
-	// may a service whose model does not change (a hosted one) to any version.
+	// With `loading_s`, the version does not change yet, and calls wait; see `loading_s`. A
+	// version lower than the current version is INVALID_ARGUMENT / FIELD_INVALID. So is the
+	// current version with a different adapter. The current version with the same adapter
+	// is a success. If the backend cannot name adapters, a request with an adapter is
+	// UNIMPLEMENTED / NOT_OFFERED. A service with a model that does not change (a hosted
+	// model) may answer this to every request.
 	SetWeightsVersion(ctx context.Context, in *SetWeightsVersionRequest, opts ...grpc.CallOption) (*SetWeightsVersionResponse, error)
-	// Scores texts that the model did not write: for each continuation, the log
-	// probabilities that the model gives its tokens after the conversation. Samples
-	// nothing, and has no side effect, so every call can be retried. A server without
-	// the capability `scoring` answers UNIMPLEMENTED / NOT_OFFERED. Where the weights
-	// change meanwhile, the server scores again. Other errors are those of
-	// CreateResponse: MODEL_CONTEXT_EXCEEDED, for example, where the conversation with the
-	// longest text is longer than the context.
+	// Scores texts that the model did not write. For each continuation, returns the log
+	// probabilities of the continuation's tokens after the conversation. The call samples
+	// nothing and has no side effect, so it can always be retried. A server without the
+	// capability `scoring` answers UNIMPLEMENTED / NOT_OFFERED. If the weights change
+	// during the call, the server scores again. Other errors are those of CreateResponse:
+	// for example, MODEL_CONTEXT_EXCEEDED if the conversation with the longest text is
+	// longer than the context.
 	ScoreContinuations(ctx context.Context, in *ScoreContinuationsRequest, opts ...grpc.CallOption) (*ScoreContinuationsResponse, error)
-	// Reads the numbers of side data that this service stored; see SideData. The
-	// server sends them in order from `offset` on, in pieces of at most 1 MiB, at
-	// least one, and reads ahead at most one piece. The reader compares the digest,
-	// and may continue a broken stream from the next `offset`. An offset beyond the
-	// end is INVALID_ARGUMENT / FIELD_INVALID. NOT_FOUND / SIDE_DATA_NOT_FOUND when
-	// the service does not hold the digest (any more): another instance that stores
-	// elsewhere may hold it. UNIMPLEMENTED / NOT_OFFERED when the service stores none.
+	// Reads the numbers of side data that this service stored; see SideData. The server
+	// sends the numbers in order from `offset` on, in at least one piece. A piece has at
+	// most 1 MiB, and the server reads ahead at most one piece. The reader must compare the
+	// digest. It can continue a broken stream from the next `offset`. An offset beyond the
+	// end is INVALID_ARGUMENT / FIELD_INVALID. If the service does not have the digest, or
+	// has deleted its file, the call is NOT_FOUND / SIDE_DATA_NOT_FOUND; an instance with
+	// a different folder may still have it. If the service stores no side data, the call is
+	// UNIMPLEMENTED / NOT_OFFERED.
 	ReadSideData(ctx context.Context, in *ReadSideDataRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReadSideDataResponse], error)
 }
 
@@ -200,8 +202,8 @@ type ModelService_ReadSideDataClient = grpc.ServerStreamingClient[ReadSideDataRe
 // All implementations must embed UnimplementedModelServiceServer
 // for forward compatibility.
 //
-// One model, independent of its backend. Stateless for callers: conversations are
-// only a cache, and any replica can answer any call.
+// One model, independent of its backend. The service is stateless for callers: it keeps
+// conversations only as a cache, so any replica can answer any call.
 //
 // Every RPC honours the caller's deadline: when it passes, the server stops the
 // work at the endpoint as well and answers DEADLINE_EXCEEDED / MODEL_TIMEOUT.
@@ -209,10 +211,10 @@ type ModelService_ReadSideDataClient = grpc.ServerStreamingClient[ReadSideDataRe
 type ModelServiceServer interface {
 	// Asks the model for one answer and returns it whole.
 	//
-	// The server must pass every parameter of `params` to its backend, or refuse the
-	// call with INVALID_ARGUMENT / PARAMETER_UNSUPPORTED and the name of the
-	// unsupported one. It never drops a parameter silently. An answer that was cut
-	// short is a success whose response has status `incomplete`. A conversation
+	// The server must pass every parameter of `params` to its backend. If the backend does
+	// not support a parameter, the server refuses the call with INVALID_ARGUMENT /
+	// PARAMETER_UNSUPPORTED and the parameter's name. It never drops a parameter silently.
+	// An answer that was cut short is a success; its status is `incomplete`. A conversation
 	// longer than the context is OUT_OF_RANGE / MODEL_CONTEXT_EXCEEDED. Other
 	// failures of the endpoint have one of the MODEL_* reasons.
 	//
@@ -230,39 +232,41 @@ type ModelServiceServer interface {
 	StreamResponse(*StreamResponseRequest, grpc.ServerStreamingServer[StreamResponseResponse]) error
 	// Stops the generation of an answer. The call that requested it then returns the
 	// partial answer, with its tokens, as status `incomplete` and reason `aborted`.
-	// NOT_FOUND / RESPONSE_NOT_FOUND when no such call runs here, and
-	// UNIMPLEMENTED / NOT_OFFERED when GetModel does not have `abort`.
+	// If no such call is running here, AbortResponse is NOT_FOUND / RESPONSE_NOT_FOUND. If
+	// GetModel does not have `abort`, it is UNIMPLEMENTED / NOT_OFFERED.
 	AbortResponse(context.Context, *AbortResponseRequest) (*AbortResponseResponse, error)
-	// Says what the model is and what its backend can do. Must answer without
-	// calling the endpoint.
+	// Describes the model and the capabilities of its backend. The server must answer
+	// without calling the endpoint.
 	GetModel(context.Context, *GetModelRequest) (*GetModelResponse, error)
-	// Tells the service which weights generate: the endpoint's own, or an adapter
-	// (LoRA) at the endpoint. Calls that begin afterwards carry the new version and
-	// name the adapter at the endpoint. A call in flight without a new adapter gets a
-	// further WeightsSpan. An adapter leaves calls in flight as they are: they keep the
-	// adapter that they named, or the endpoint's own weights, until they end.
+	// Tells the service which weights generate: the endpoint's own weights, or an adapter
+	// (LoRA) at the endpoint. Calls that begin afterwards have the new version and name the
+	// adapter at the endpoint. If the request names no adapter, calls in flight get a
+	// further WeightsSpan. If it names an adapter, calls in flight are not affected: until
+	// they end, they keep the adapter that they named, or the endpoint's own weights.
 	//
-	// With `loading_s` nothing is swapped yet: calls wait; see there. A version lower
-	// than the current one is INVALID_ARGUMENT / FIELD_INVALID, and so is the current
-	// one with another adapter; the current one again is a success. A service whose
-	// backend cannot name adapters answers UNIMPLEMENTED / NOT_OFFERED to one, and so
-	// may a service whose model does not change (a hosted one) to any version.
+	// With `loading_s`, the version does not change yet, and calls wait; see `loading_s`. A
+	// version lower than the current version is INVALID_ARGUMENT / FIELD_INVALID. So is the
+	// current version with a different adapter. The current version with the same adapter
+	// is a success. If the backend cannot name adapters, a request with an adapter is
+	// UNIMPLEMENTED / NOT_OFFERED. A service with a model that does not change (a hosted
+	// model) may answer this to every request.
 	SetWeightsVersion(context.Context, *SetWeightsVersionRequest) (*SetWeightsVersionResponse, error)
-	// Scores texts that the model did not write: for each continuation, the log
-	// probabilities that the model gives its tokens after the conversation. Samples
-	// nothing, and has no side effect, so every call can be retried. A server without
-	// the capability `scoring` answers UNIMPLEMENTED / NOT_OFFERED. Where the weights
-	// change meanwhile, the server scores again. Other errors are those of
-	// CreateResponse: MODEL_CONTEXT_EXCEEDED, for example, where the conversation with the
-	// longest text is longer than the context.
+	// Scores texts that the model did not write. For each continuation, returns the log
+	// probabilities of the continuation's tokens after the conversation. The call samples
+	// nothing and has no side effect, so it can always be retried. A server without the
+	// capability `scoring` answers UNIMPLEMENTED / NOT_OFFERED. If the weights change
+	// during the call, the server scores again. Other errors are those of CreateResponse:
+	// for example, MODEL_CONTEXT_EXCEEDED if the conversation with the longest text is
+	// longer than the context.
 	ScoreContinuations(context.Context, *ScoreContinuationsRequest) (*ScoreContinuationsResponse, error)
-	// Reads the numbers of side data that this service stored; see SideData. The
-	// server sends them in order from `offset` on, in pieces of at most 1 MiB, at
-	// least one, and reads ahead at most one piece. The reader compares the digest,
-	// and may continue a broken stream from the next `offset`. An offset beyond the
-	// end is INVALID_ARGUMENT / FIELD_INVALID. NOT_FOUND / SIDE_DATA_NOT_FOUND when
-	// the service does not hold the digest (any more): another instance that stores
-	// elsewhere may hold it. UNIMPLEMENTED / NOT_OFFERED when the service stores none.
+	// Reads the numbers of side data that this service stored; see SideData. The server
+	// sends the numbers in order from `offset` on, in at least one piece. A piece has at
+	// most 1 MiB, and the server reads ahead at most one piece. The reader must compare the
+	// digest. It can continue a broken stream from the next `offset`. An offset beyond the
+	// end is INVALID_ARGUMENT / FIELD_INVALID. If the service does not have the digest, or
+	// has deleted its file, the call is NOT_FOUND / SIDE_DATA_NOT_FOUND; an instance with
+	// a different folder may still have it. If the service stores no side data, the call is
+	// UNIMPLEMENTED / NOT_OFFERED.
 	ReadSideData(*ReadSideDataRequest, grpc.ServerStreamingServer[ReadSideDataResponse]) error
 	mustEmbedUnimplementedModelServiceServer()
 }

@@ -24,16 +24,16 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Which distribution log probabilities are of.
+// The probability distribution that log probabilities refer to.
 type LogprobDistribution int32
 
 const (
 	// Not known.
 	LogprobDistribution_LOGPROB_DISTRIBUTION_UNSPECIFIED LogprobDistribution = 0
-	// The one that the tokens were drawn from: after temperature, top_p, top_k,
-	// penalties and any grammar. What importance ratios need.
+	// The distribution from which the tokens were sampled: after temperature, top_p,
+	// top_k, penalties and any grammar. Importance ratios need this distribution.
 	LogprobDistribution_LOGPROB_DISTRIBUTION_SAMPLING LogprobDistribution = 1
-	// The model's own, at temperature 1 and before any cut.
+	// The model's own distribution, at temperature 1 and before any cut such as top_p.
 	LogprobDistribution_LOGPROB_DISTRIBUTION_RAW LogprobDistribution = 2
 )
 
@@ -78,13 +78,13 @@ func (LogprobDistribution) EnumDescriptor() ([]byte, []int) {
 	return file_gymmesh_model_v1_tokens_proto_rawDescGZIP(), []int{0}
 }
 
-// What kept output tokens from being sampled freely.
+// Why output tokens were not sampled freely.
 type Constraint int32
 
 const (
 	// Not used on the wire.
 	Constraint_CONSTRAINT_UNSPECIFIED Constraint = 0
-	// They were put there; the policy had no choice.
+	// The server inserted the tokens; the policy had no choice.
 	Constraint_CONSTRAINT_FORCED Constraint = 1
 	// A grammar or schema allowed only some tokens.
 	Constraint_CONSTRAINT_GRAMMAR Constraint = 2
@@ -131,13 +131,13 @@ func (Constraint) EnumDescriptor() ([]byte, []int) {
 	return file_gymmesh_model_v1_tokens_proto_rawDescGZIP(), []int{1}
 }
 
-// Why a prompt does not begin with the tokens of the call before it.
+// Why a prompt does not begin with the tokens of the previous call.
 type ForkReason int32
 
 const (
 	// Not used on the wire.
 	ForkReason_FORK_REASON_UNSPECIFIED ForkReason = 0
-	// The chat template renders the history differently now (for example, it
+	// The chat template renders the history differently in this call (for example, it
 	// drops earlier reasoning).
 	ForkReason_FORK_REASON_TEMPLATE_REWRITES ForkReason = 1
 	// The caller changed earlier items.
@@ -150,10 +150,10 @@ const (
 	ForkReason_FORK_REASON_BACKEND ForkReason = 5
 	// The agent replaced the history by a summary of it.
 	ForkReason_FORK_REASON_COMPACTION ForkReason = 6
-	// The call is another continuation of an earlier call (a sub-agent, a second
+	// The call is a second continuation of an earlier call (a sub-agent, a second
 	// try).
 	ForkReason_FORK_REASON_BRANCH ForkReason = 7
-	// The agent wrote the model's own items anew in other words or another spelling.
+	// The agent changed the words or the spelling of items that the model wrote.
 	ForkReason_FORK_REASON_RESPELLED ForkReason = 8
 )
 
@@ -210,16 +210,17 @@ func (ForkReason) EnumDescriptor() ([]byte, []int) {
 	return file_gymmesh_model_v1_tokens_proto_rawDescGZIP(), []int{2}
 }
 
-// What a caller wants in addition to the response. A backend that cannot
-// give something leaves it out, and GetModel says so beforehand.
+// What a caller requests in addition to the response. If a backend cannot capture
+// something, the answer does not have it. GetModel says in advance what a backend can
+// capture.
 type CaptureOptions struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Prompt and output token ids.
 	TokenIds bool `protobuf:"varint,1,opt,name=token_ids,json=tokenIds,proto3" json:"token_ids,omitempty"`
 	// The log probability of each sampled token.
 	Logprobs bool `protobuf:"varint,2,opt,name=logprobs,proto3" json:"logprobs,omitempty"`
-	// Names of side data wanted, such as `routed_experts`; see SideData. Only
-	// together with `token_ids` or `logprobs`: rows belong to captured tokens.
+	// The names of the requested side data, such as `routed_experts`; see SideData. Needs
+	// `token_ids` or `logprobs`, because the rows of side data belong to captured tokens.
 	SideData      []string `protobuf:"bytes,3,rep,name=side_data,json=sideData,proto3" json:"side_data,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -276,15 +277,16 @@ func (x *CaptureOptions) GetSideData() []string {
 	return nil
 }
 
-// A stretch of output tokens that one version of the weights generated.
+// A range of output tokens that one version of the weights generated. It ends where the
+// next span begins.
 type WeightsSpan struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The version: a number that only grows.
+	// The version of the weights. It increases with every update.
 	Version uint64 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
-	// The first output token of the stretch, from 0. Spans are in order and the
-	// first begins at 0.
+	// The index of the first output token of the range, from 0. Spans are in order, and
+	// the first span begins at 0.
 	FirstToken uint32 `protobuf:"varint,2,opt,name=first_token,json=firstToken,proto3" json:"first_token,omitempty"`
-	// The name of the adapter (LoRA) in force; empty: the model's own weights.
+	// The name of the adapter (LoRA) that generated the tokens; empty: no adapter.
 	Adapter       string `protobuf:"bytes,3,opt,name=adapter,proto3" json:"adapter,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -341,15 +343,15 @@ func (x *WeightsSpan) GetAdapter() string {
 	return ""
 }
 
-// A stretch of output tokens that the policy did not sample freely.
+// A range of output tokens that the policy did not sample freely.
 type ConstrainedSpan struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The first output token of the stretch, from 0. Spans are in order and do not
-	// overlap.
+	// The index of the first output token of the range, from 0. Spans are in order and do
+	// not overlap.
 	FirstToken uint32 `protobuf:"varint,1,opt,name=first_token,json=firstToken,proto3" json:"first_token,omitempty"`
-	// How many tokens.
+	// The number of tokens in the range.
 	Tokens uint32 `protobuf:"varint,2,opt,name=tokens,proto3" json:"tokens,omitempty"`
-	// Why.
+	// Why the tokens were not sampled freely.
 	Constraint    Constraint `protobuf:"varint,3,opt,name=constraint,proto3,enum=gymmesh.model.v1.Constraint" json:"constraint,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -406,40 +408,39 @@ func (x *ConstrainedSpan) GetConstraint() Constraint {
 	return Constraint_CONSTRAINT_UNSPECIFIED
 }
 
-// A tensor beside the tokens of a call, with a row for each of a stretch of
-// tokens: routed experts, a teacher's log probabilities, values.
-//
-// Rows are counted over the call's whole prompt and output. A call carries only
-// the rows that the calls before it do not have; a call that is a fork has them
-// from its first token. Where two calls of a conversation have a row for a token
-// that they share, a reader takes the earlier call's: the model sampled with it.
-// The last output token usually has no row, because no forward pass read it; the
-// next call has that row.
+// A tensor that belongs to the tokens of a call, with one row for each token of a range:
+// routed experts, a teacher's log probabilities, values.
+// Tokens are counted over the call's whole prompt and output. A call carries only
+// rows that earlier calls of the conversation do not have. A call that is a fork has the
+// rows from its first token on. If two calls of a conversation have a row for the same
+// token, a reader must use the row of the earlier call, because the model sampled with
+// it. The last output token usually has no row, because no forward pass read that token.
+// The next call then has that row.
 type SideData struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What it is, such as `routed_experts`; unique in a capture.
+	// The name of the side data, such as `routed_experts`; unique in a capture.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// The type of a number, by numpy's name and little-endian: `int8`, `uint8`,
+	// The type of each number, by numpy's name and little-endian: `int8`, `uint8`,
 	// `int16`, `uint16`, `int32`, `float16`, `bfloat16` or `float32`.
 	Dtype string `protobuf:"bytes,2,opt,name=dtype,proto3" json:"dtype,omitempty"`
-	// The shape of one token's row; empty: one number. No length is zero.
+	// The shape of one token's row; empty: a row is one number. No dimension is zero.
 	Shape []uint32 `protobuf:"varint,3,rep,packed,name=shape,proto3" json:"shape,omitempty"`
-	// The first token that has a row, counted over the call's whole prompt and
-	// output, from 0.
+	// The index of the first token that has a row, counted over the call's whole prompt
+	// and output, from 0.
 	FirstToken uint64 `protobuf:"varint,4,opt,name=first_token,json=firstToken,proto3" json:"first_token,omitempty"`
-	// How many tokens have one; at least 1. The last one is at most the call's last
-	// output token.
+	// The number of tokens that have a row, at least 1. The last of these tokens is at most
+	// the call's last output token.
 	Tokens uint64 `protobuf:"varint,5,opt,name=tokens,proto3" json:"tokens,omitempty"`
-	// The numbers, row after row, when they are at most 4,096 bytes; empty when they
-	// are at `location`. Exactly one of both is set.
+	// The numbers, row after row, if they are at most 4,096 bytes. Otherwise empty, and
+	// `location` is set.
 	Data []byte `protobuf:"bytes,6,opt,name=data,proto3" json:"data,omitempty"`
-	// Where the service stored the numbers, as a `file:` URL; the file's name ends
-	// with `/XY/DIGEST`: the digest in lower-case hex, in a folder named by its
-	// first two digits. The file was complete before the answer was sent. A reader
-	// that does not see the folder asks the model service with ReadSideData. The
-	// service may delete the oldest files, as its configuration says.
+	// Where the model service stored the numbers, as a `file:` URL; empty if `data` has
+	// them. The URL ends with `/XY/DIGEST`: the digest in lower-case hexadecimal digits, in
+	// a folder named by the digest's first two digits. The file was complete before the
+	// answer was sent. A reader that cannot access the folder calls ReadSideData of the
+	// model service. The service may delete the oldest files, as its configuration says.
 	Location string `protobuf:"bytes,7,opt,name=location,proto3" json:"location,omitempty"`
-	// SHA-256 of the numbers. A reader must compare it before it uses them.
+	// The SHA-256 of the numbers. A reader must check it before using the numbers.
 	Digest        []byte `protobuf:"bytes,8,opt,name=digest,proto3" json:"digest,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -531,15 +532,14 @@ func (x *SideData) GetDigest() []byte {
 	return nil
 }
 
-// A declared break of the prefix rule.
+// Declares that a prompt does not begin with the tokens of the parent call.
 type Fork struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Why.
+	// Why the prompt differs.
 	Reason ForkReason `protobuf:"varint,1,opt,name=reason,proto3,enum=gymmesh.model.v1.ForkReason" json:"reason,omitempty"`
-	// How many leading tokens of the new prompt still agree with the tokens of
-	// the parent call.
+	// How many tokens at the start of the prompt agree with the tokens of the parent call.
 	CommonTokens uint32 `protobuf:"varint,2,opt,name=common_tokens,json=commonTokens,proto3" json:"common_tokens,omitempty"`
-	// One line for people.
+	// One line with details, for people.
 	Detail        string `protobuf:"bytes,3,opt,name=detail,proto3" json:"detail,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -600,30 +600,31 @@ func (x *Fork) GetDetail() string {
 // prompt and output tokens, unless `fork` is set.
 type TokenCapture struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The prompt's token ids, each a little-endian int32. When
-	// `prompt_prefix_tokens` is not zero, only those after the prefix.
+	// The prompt's token ids, each a little-endian int32. If `prompt_prefix_tokens` is not
+	// zero, the field has only the ids after this prefix.
 	PromptTokenIds []byte `protobuf:"bytes,1,opt,name=prompt_token_ids,json=promptTokenIds,proto3" json:"prompt_token_ids,omitempty"`
 	// The sampled token ids, each a little-endian int32.
 	OutputTokenIds []byte `protobuf:"bytes,2,opt,name=output_token_ids,json=outputTokenIds,proto3" json:"output_token_ids,omitempty"`
-	// The log probability of each output token, each a little-endian float32;
-	// as long as output_token_ids, or empty when not captured.
+	// The log probability of each output token, each a little-endian float32. One for each
+	// of `output_token_ids`, or empty if not captured.
 	Logprobs []byte `protobuf:"bytes,3,opt,name=logprobs,proto3" json:"logprobs,omitempty"`
-	// Which weights generated the output; empty when not known.
+	// The versions of the weights that generated the output; empty if unknown.
 	Weights []*WeightsSpan `protobuf:"bytes,4,rep,name=weights,proto3" json:"weights,omitempty"`
-	// Set when the prompt does not continue the parent call's tokens.
+	// Set if the prompt does not begin with the parent call's tokens.
 	Fork *Fork `protobuf:"bytes,5,opt,name=fork,proto3,oneof" json:"fork,omitempty"`
-	// How many leading prompt tokens are those of the parent call (its prompt and
-	// output) and therefore not repeated here. Zero: the prompt is whole.
+	// How many tokens at the start of the prompt are the parent call's prompt and output.
+	// `prompt_token_ids` does not repeat these tokens. Zero: `prompt_token_ids` has the
+	// whole prompt.
 	PromptPrefixTokens uint32 `protobuf:"varint,6,opt,name=prompt_prefix_tokens,json=promptPrefixTokens,proto3" json:"prompt_prefix_tokens,omitempty"`
-	// SHA-256 of the tokenizer and chat template, so that a trainer can tell that
-	// it uses the same; may be empty.
+	// The SHA-256 of the tokenizer and chat template, with which a trainer can check that
+	// its own are the same; may be empty.
 	TokenizerDigest []byte `protobuf:"bytes,7,opt,name=tokenizer_digest,json=tokenizerDigest,proto3" json:"tokenizer_digest,omitempty"`
-	// Which distribution `logprobs` are of.
+	// The probability distribution that `logprobs` refer to.
 	LogprobDistribution LogprobDistribution `protobuf:"varint,8,opt,name=logprob_distribution,json=logprobDistribution,proto3,enum=gymmesh.model.v1.LogprobDistribution" json:"logprob_distribution,omitempty"`
-	// Output tokens that were not sampled freely; a trainer does not learn from
-	// forced ones.
+	// Output tokens that were not sampled freely. A trainer must not learn from tokens that
+	// the server inserted (FORCED).
 	Constrained []*ConstrainedSpan `protobuf:"bytes,9,rep,name=constrained,proto3" json:"constrained,omitempty"`
-	// Tensors beside the tokens, as far as asked for and available.
+	// Tensors that belong to the tokens, if requested and available.
 	SideData      []*SideData `protobuf:"bytes,10,rep,name=side_data,json=sideData,proto3" json:"side_data,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -1,8 +1,8 @@
 // Tasks, rollouts, and the events that a rollout is made of.
 //
-// Identity. A run requests rollouts. Each is identified by (run_id, task_id,
-// repeat_index), and by a rollout_id, which identifies the same. Attempts of one
-// rollout are numbered from 1 by the collector before they are sent.
+// Identity. A run requests rollouts. A rollout is identified by (run_id, task_id,
+// repeat_index), and also by its rollout_id. The collector numbers the attempts of a
+// rollout from 1, before it sends them.
 //
 // The stream law. The events of one attempt, as one subscriber receives them:
 //   1. start with `started`;
@@ -11,14 +11,14 @@
 //   3. end with exactly one of `completed` and `failed`, and nothing follows;
 //   4. have exactly one `verified` before `completed`, with any status of the
 //      verification, and at most one before `failed`.
-// A stream that ends without a terminal event is broken and is not data. A reader
-// skips an event of an unknown kind if `ignorable` is true, and otherwise fails the
-// rollout with CONTRACT_VIOLATED. An unknown value of StopReason, VerificationStatus
-// or Boundary is also CONTRACT_VIOLATED, because the outcome would be a guess. An
-// unknown value of any other enum counts as UNSPECIFIED.
+// A stream that ends without a terminal event is broken: a reader must not use it as
+// data. A reader skips an event of an unknown kind if `ignorable` is true. Otherwise it
+// fails the rollout with CONTRACT_VIOLATED. An unknown value of StopReason,
+// VerificationStatus or Boundary is also CONTRACT_VIOLATED, because the outcome would be
+// a guess. A reader treats an unknown value of any other enum as UNSPECIFIED.
 //
-// Conversations. Each event has only new items. The conversation of a model call is
-// found by following its parents:
+// Conversations. Each event has only new items. To find the conversation of a model
+// call, follow its parents:
 //   conversation(call) = base + call.context_items + call.response.output
 //     + the outputs of the tool calls whose model_call_id is this call, in the
 //       order of the function_call items in call.response.output
@@ -55,7 +55,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Which part of the system a failure is attributed to. Exactly one.
+// The one part of the system to which a failure is attributed.
 type Boundary int32
 
 const (
@@ -63,21 +63,21 @@ const (
 	Boundary_BOUNDARY_UNSPECIFIED Boundary = 0
 	// The model service or the endpoint behind it.
 	Boundary_BOUNDARY_MODEL Boundary = 1
-	// A tool call that could not be carried out, for a reason that is neither
-	// the model's mistake nor the tool's own answer.
+	// A tool call that the environment could not carry out. Mistakes of the model and
+	// errors that the tool itself answers are not failures.
 	Boundary_BOUNDARY_TOOL Boundary = 2
-	// The environment: sessions, turns, its own state.
+	// The environment: its sessions, turns or state.
 	Boundary_BOUNDARY_RESOURCE Boundary = 3
 	// The verifier.
 	Boundary_BOUNDARY_VERIFIER Boundary = 4
-	// The agent, or the stream from it.
+	// The agent, or the stream of events from the agent.
 	Boundary_BOUNDARY_AGENT Boundary = 5
 	// A budget of the operator or of the run. A limit of the policy itself (max
 	// steps, output tokens, context) is not a failure but a stop reason.
 	Boundary_BOUNDARY_BUDGET Boundary = 6
 	// The rollout's deadline passed.
 	Boundary_BOUNDARY_DEADLINE Boundary = 7
-	// Cancelled by the collector or its user.
+	// The collector or its user cancelled the rollout.
 	Boundary_BOUNDARY_CANCELLED Boundary = 8
 	// The sandbox service, or a sandbox that was lost.
 	Boundary_BOUNDARY_SANDBOX Boundary = 9
@@ -162,15 +162,15 @@ const (
 	StopReason_STOP_REASON_ENVIRONMENT_DONE StopReason = 5
 	// The endpoint's content filter cut the answer.
 	StopReason_STOP_REASON_CONTENT_FILTER StopReason = 6
-	// A custom agent ended by a rule of its own; see Completed.stop_detail.
+	// A custom agent ended the rollout by a rule of its own; see Completed.stop_detail.
 	StopReason_STOP_REASON_AGENT_RULE StopReason = 7
 	// The answer was aborted (AbortResponse) and the agent is configured to keep the
 	// partial answer.
 	StopReason_STOP_REASON_ABORTED StopReason = 8
 	// The program that runs as the agent ended; see Rollout.program.
 	StopReason_STOP_REASON_PROGRAM_EXITED StopReason = 9
-	// The program was stopped at the task's own time limit, which is a limit of the
-	// policy.
+	// The program was stopped at the task's time limit. This is a limit of the policy,
+	// not a failure.
 	StopReason_STOP_REASON_PROGRAM_TIMEOUT StopReason = 10
 )
 
@@ -237,9 +237,9 @@ type VerificationStatus int32
 const (
 	// Not used on the wire.
 	VerificationStatus_VERIFICATION_STATUS_UNSPECIFIED VerificationStatus = 0
-	// Judged; `reward` is set.
+	// The rollout is judged; `reward` is set.
 	VerificationStatus_VERIFICATION_STATUS_VERIFIED VerificationStatus = 1
-	// To be judged later, or together with its group; `reward` is not set.
+	// The rollout is judged later, or together with its group; `reward` is not set.
 	VerificationStatus_VERIFICATION_STATUS_PENDING VerificationStatus = 2
 	// Deliberately not judged; `reward` is not set and must not be read as 0.
 	VerificationStatus_VERIFICATION_STATUS_SKIPPED VerificationStatus = 3
@@ -294,19 +294,19 @@ type SandboxEndCause int32
 const (
 	// Not used on the wire.
 	SandboxEndCause_SANDBOX_END_CAUSE_UNSPECIFIED SandboxEndCause = 0
-	// Its owner ended it: the environment, or the agent that made it.
+	// The owner ended the sandbox: the environment or agent that created it.
 	SandboxEndCause_SANDBOX_END_CAUSE_OWNER SandboxEndCause = 1
-	// Its own lease was not renewed in time.
+	// The owner did not renew the sandbox's lease in time.
 	SandboxEndCause_SANDBOX_END_CAUSE_EXPIRED SandboxEndCause = 2
-	// Its `Resources.life_s` was over.
+	// The sandbox's lifetime (`Resources.life_s`) was over.
 	SandboxEndCause_SANDBOX_END_CAUSE_LIFE SandboxEndCause = 3
-	// It was ended at its memory limit.
+	// The sandbox reached its memory limit and was ended.
 	SandboxEndCause_SANDBOX_END_CAUSE_OUT_OF_MEMORY SandboxEndCause = 4
-	// An operator removed it.
+	// An operator removed the sandbox.
 	SandboxEndCause_SANDBOX_END_CAUSE_REMOVED SandboxEndCause = 5
-	// Its service was shut down.
+	// The sandbox's service was shut down.
 	SandboxEndCause_SANDBOX_END_CAUSE_SHUTDOWN SandboxEndCause = 6
-	// It, its host or its service ended or is unreachable.
+	// The sandbox, its host or its service ended or is unreachable.
 	SandboxEndCause_SANDBOX_END_CAUSE_LOST SandboxEndCause = 7
 )
 
@@ -367,13 +367,13 @@ type CallLink int32
 const (
 	// The agent made the call itself; see `parent_call_id`.
 	CallLink_CALL_LINK_UNSPECIFIED CallLink = 0
-	// It continues its parent.
+	// The call continues its parent.
 	CallLink_CALL_LINK_CONTINUATION CallLink = 1
-	// It begins at its parent with a history that has since changed; see `fork`.
+	// The call branches off its parent: the program changed the history; see `fork`.
 	CallLink_CALL_LINK_FORK CallLink = 2
-	// It is beside the conversation (a title, a summary); see `side_call`.
+	// The call is outside the conversation (for a title or a summary); see `side_call`.
 	CallLink_CALL_LINK_SIDE CallLink = 3
-	// The relation is not known.
+	// How the call relates to earlier calls is not known.
 	CallLink_CALL_LINK_UNKNOWN CallLink = 4
 )
 
@@ -430,11 +430,11 @@ const (
 	ToolOutcome_TOOL_OUTCOME_UNSPECIFIED ToolOutcome = 0
 	// The tool answered.
 	ToolOutcome_TOOL_OUTCOME_OK ToolOutcome = 1
-	// The tool answered with an error of its own, shown to the model.
+	// The tool answered with an error of its own, which the model sees.
 	ToolOutcome_TOOL_OUTCOME_TOOL_ERROR ToolOutcome = 2
-	// The arguments are not JSON or do not fit the schema; shown to the model.
+	// The arguments are not JSON or do not fit the tool's schema; the model sees the error.
 	ToolOutcome_TOOL_OUTCOME_BAD_ARGUMENTS ToolOutcome = 3
-	// No tool of that name; shown to the model.
+	// There is no tool of that name; the model sees the error.
 	ToolOutcome_TOOL_OUTCOME_UNKNOWN_TOOL ToolOutcome = 4
 )
 
@@ -486,23 +486,23 @@ func (ToolOutcome) EnumDescriptor() ([]byte, []int) {
 // One task: a prompt with parameters, and what its verifier needs.
 type Task struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Unique among the tasks of a run. Made from the row's content by the
-	// collector when the row has none.
+	// The task's id, unique among the tasks of a run. If the row has no id, the collector
+	// makes one from the row's content.
 	TaskId string `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
 	// The name of the environment (a resource service) that offers the tools and
-	// judges. Required by the time a task reaches an agent.
+	// judges. Required when a task is sent to an agent.
 	Environment string `protobuf:"bytes,2,opt,name=environment,proto3" json:"environment,omitempty"`
-	// The name of the agent that runs it.
+	// The name of the agent that runs the task.
 	Agent string `protobuf:"bytes,3,opt,name=agent,proto3" json:"agent,omitempty"`
 	// The Responses parameters of the row: the prompt and its options.
 	Params *v1.ResponseParams `protobuf:"bytes,4,opt,name=params,proto3" json:"params,omitempty"`
 	// Every other key of the row, as a JSON object: what the verifier reads
 	// (expected answers, test cases, initial state). Agents and models must not
-	// read it.
+	// read the payload.
 	PayloadJson []byte `protobuf:"bytes,5,opt,name=payload_json,json=payloadJson,proto3" json:"payload_json,omitempty"`
-	// Seeds the environment's session and, where the backend can, the sampling.
-	// Absent: the environment chooses. The collector derives a distinct seed for
-	// each repeat.
+	// The seed of the environment's session and, if the backend supports seeds, of the
+	// sampling. Absent: the environment chooses a seed. The collector derives a distinct
+	// seed for each repeat.
 	Seed *int64 `protobuf:"varint,6,opt,name=seed,proto3,oneof" json:"seed,omitempty"`
 	// Labels for mixing, filtering and reports.
 	Tags          map[string]string `protobuf:"bytes,7,rep,name=tags,proto3" json:"tags,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
@@ -589,19 +589,19 @@ func (x *Task) GetTags() map[string]string {
 	return nil
 }
 
-// A failed rollout's one cause.
+// The one cause of a failed rollout.
 type Failure struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Where it failed.
+	// The part that failed.
 	Boundary Boundary `protobuf:"varint,1,opt,name=boundary,proto3,enum=gymmesh.rollout.v1.Boundary" json:"boundary,omitempty"`
-	// What happened; `details` hold one ErrorInfo of domain `gymmesh`. Holds no
+	// What happened. `details` contain one ErrorInfo with the domain `gymmesh`, and no
 	// secrets.
 	Status *status.Status `protobuf:"bytes,2,opt,name=status,proto3" json:"status,omitempty"`
 	// True when a new attempt (in a new session) is harmless and may succeed.
 	RetrySafe bool `protobuf:"varint,3,opt,name=retry_safe,json=retrySafe,proto3" json:"retry_safe,omitempty"`
-	// The name of the service, tool, verifier or budget concerned.
+	// The name of the service, tool, verifier or budget that failed.
 	Component string `protobuf:"bytes,4,opt,name=component,proto3" json:"component,omitempty"`
-	// The model call or function call concerned, where there was one.
+	// The id of the model call or function call that failed; empty if no call failed.
 	CallId        string `protobuf:"bytes,5,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -675,14 +675,14 @@ func (x *Failure) GetCallId() string {
 // A part of a reward, such as `format` or `correctness`.
 type RewardComponent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The component's name, the same for every task of an environment. A component
-	// with the name of an actor (ModelCallCompleted.actor) is that actor's reward:
-	// trainers that learn from each actor's conversation use it instead of the scalar,
-	// and the scalar for actors without a component.
+	// The component's name, the same for every task of an environment. A component with
+	// the name of an actor (ModelCallCompleted.actor) is that actor's reward. Trainers that
+	// learn from each actor's conversation use the actor's component. For an actor without
+	// a component, they use the scalar reward.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// Its value, finite.
+	// The component's value, a finite number.
 	Value float64 `protobuf:"fixed64,2,opt,name=value,proto3" json:"value,omitempty"`
-	// Its weight in the scalar reward, if the scalar is a weighted sum.
+	// The component's weight in the scalar reward, if the scalar is a weighted sum.
 	Weight        *float64 `protobuf:"fixed64,3,opt,name=weight,proto3,oneof" json:"weight,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -746,17 +746,19 @@ type RewardSpan struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What the reward is for; may be empty.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// Its value, finite.
+	// The reward, a finite number.
 	Value float64 `protobuf:"fixed64,2,opt,name=value,proto3" json:"value,omitempty"`
-	// The actor, as in ModelCallCompleted.
+	// The name of the actor that made the calls; empty for the root agent.
 	Actor string `protobuf:"bytes,3,opt,name=actor,proto3" json:"actor,omitempty"`
-	// The first model call of the stretch; empty: the actor's first.
+	// The id of the first model call of the range; empty: the actor's first call.
 	FirstCallId string `protobuf:"bytes,4,opt,name=first_call_id,json=firstCallId,proto3" json:"first_call_id,omitempty"`
-	// The last one; empty: the actor's last.
+	// The id of the last model call of the range; empty: the actor's last call.
 	LastCallId string `protobuf:"bytes,5,opt,name=last_call_id,json=lastCallId,proto3" json:"last_call_id,omitempty"`
-	// The first output token of `first_call_id` that counts, from 0.
+	// The index of the first output token of the range, in the call `first_call_id`, from
+	// 0.
 	FirstToken *uint32 `protobuf:"varint,6,opt,name=first_token,json=firstToken,proto3,oneof" json:"first_token,omitempty"`
-	// The output token of `last_call_id` before which it ends.
+	// The index of the output token before which the range ends, in the call
+	// `last_call_id`.
 	EndToken      *uint32 `protobuf:"varint,7,opt,name=end_token,json=endToken,proto3,oneof" json:"end_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -841,14 +843,15 @@ func (x *RewardSpan) GetEndToken() uint32 {
 	return 0
 }
 
-// The state of a session when its rollout has stopped, so that the rollout can be
-// judged again. It may hold expected answers: it is written to the row, but not to
-// exports or bundles.
+// The state of a session when its rollout has stopped, with which the rollout can be
+// judged again. The state may contain expected answers, so it is written to the row, but
+// not to exports or bundles.
 type FinalState struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The state as JSON; empty when it was not kept.
+	// The state as JSON; empty if the state was not kept.
 	StateJson []byte `protobuf:"bytes,1,opt,name=state_json,json=stateJson,proto3" json:"state_json,omitempty"`
-	// Why it was not kept (it is not JSON, or too large), one line; empty otherwise.
+	// Why the state was not kept (it is not JSON, or too large), in one line; empty
+	// otherwise.
 	Omitted       string `protobuf:"bytes,2,opt,name=omitted,proto3" json:"omitted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -903,9 +906,9 @@ type VerificationStage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The step's name, such as `extract`, `run_tests` or `judge`.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// How long it took, in microseconds.
+	// How long the step took, in microseconds.
 	DurationUs uint64 `protobuf:"varint,2,opt,name=duration_us,json=durationUs,proto3" json:"duration_us,omitempty"`
-	// One line on its result, for people; may be empty.
+	// One line on the step's result, for people; may be empty.
 	Note          string `protobuf:"bytes,3,opt,name=note,proto3" json:"note,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -965,45 +968,44 @@ func (x *VerificationStage) GetNote() string {
 // The verdict on a rollout.
 type Verification struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Whether there is a verdict.
+	// Whether there is a verdict: VERIFIED, PENDING (later) or SKIPPED (not judged).
 	Status VerificationStatus `protobuf:"varint,1,opt,name=status,proto3,enum=gymmesh.rollout.v1.VerificationStatus" json:"status,omitempty"`
-	// The scalar reward, finite, typically between 0.0 and 1.0. Set exactly when
+	// The scalar reward, a finite number, typically between 0.0 and 1.0. Set exactly when
 	// status is VERIFIED.
 	Reward *float64 `protobuf:"fixed64,2,opt,name=reward,proto3,oneof" json:"reward,omitempty"`
 	// The parts of the reward, in the environment's order; may be empty.
 	Components []*RewardComponent `protobuf:"bytes,3,rep,name=components,proto3" json:"components,omitempty"`
-	// The grounds of the verdict, as a JSON object (extracted answer, failing tests);
-	// empty means none. Its keys are written to the output row.
+	// The reasons for the verdict, as a JSON object (extracted answer, failing tests); may
+	// be empty. Each key of this object is also a key of the output row.
 	EvidenceJson []byte `protobuf:"bytes,4,opt,name=evidence_json,json=evidenceJson,proto3" json:"evidence_json,omitempty"`
 	// The verifier's name.
 	Verifier string `protobuf:"bytes,5,opt,name=verifier,proto3" json:"verifier,omitempty"`
-	// The verifier's version: changes when verdicts may change.
+	// The verifier's version. It changes whenever verdicts may change.
 	VerifierVersion string `protobuf:"bytes,6,opt,name=verifier_version,json=verifierVersion,proto3" json:"verifier_version,omitempty"`
-	// The steps with their durations.
+	// The verifier's steps and how long each took.
 	Stages []*VerificationStage `protobuf:"bytes,7,rep,name=stages,proto3" json:"stages,omitempty"`
-	// Why the status is PENDING or SKIPPED, one line; empty otherwise.
+	// Why the status is PENDING or SKIPPED, in one line; empty otherwise.
 	Reason string `protobuf:"bytes,8,opt,name=reason,proto3" json:"reason,omitempty"`
-	// Model calls that the verifier made for this verdict (judges).
+	// The tokens of the model calls that the verifier made for this verdict (judges).
 	ModelUsage []*ModelCallUsage `protobuf:"bytes,9,rep,name=model_usage,json=modelUsage,proto3" json:"model_usage,omitempty"`
-	// Set by the agent on a PENDING verdict of an environment that judges groups:
-	// the collector has the repeats of the task judged together, once all of them
-	// have ended (AgentService.JudgeGroup).
+	// True for a PENDING verdict of an environment that judges groups. The agent sets it.
+	// Once all repeats of the task have ended, the collector has them judged together
+	// (AgentService.JudgeGroup).
 	AwaitsGroup bool `protobuf:"varint,10,opt,name=awaits_group,json=awaitsGroup,proto3" json:"awaits_group,omitempty"`
 	// The verdict in one line for people, such as `expected 42, got 41`; may be
 	// empty.
 	Explanation string `protobuf:"bytes,11,opt,name=explanation,proto3" json:"explanation,omitempty"`
-	// The reference whose own verdicts these are, right or wrong, such as `nemo`;
-	// empty: the environment's own judgement of what is right. Named in
-	// `verifier_version`, too (`2+nemo`).
+	// The name of a reference implementation, such as `nemo`, if the environment returned
+	// that implementation's verdict, right or wrong. Empty: the environment's own verdict.
+	// The version then also has the name (`2+nemo`).
 	Compat string `protobuf:"bytes,12,opt,name=compat,proto3" json:"compat,omitempty"`
-	// Rewards of parts of the rollout, finite; may be empty. They do not change
-	// `reward`.
+	// Rewards for parts of the rollout; may be empty. They do not change `reward`.
 	Spans []*RewardSpan `protobuf:"bytes,13,rep,name=spans,proto3" json:"spans,omitempty"`
-	// Of a verdict that `gym-cli reverify` gave to a stored rollout: when, by what and
-	// how, as a JSON object. Only rows have it; a verifier leaves it empty.
+	// If `gym-cli reverify` judged the stored rollout again: when, by which verifier and
+	// how, as a JSON object. Only rows have this field; a verifier leaves it empty.
 	ReverifiedJson []byte `protobuf:"bytes,14,opt,name=reverified_json,json=reverifiedJson,proto3" json:"reverified_json,omitempty"`
-	// Likewise the rollout's verdicts before this one, the oldest first, as a JSON
-	// array of verifications.
+	// If `gym-cli reverify` judged the stored rollout again: the verdicts before this one,
+	// the oldest first, as a JSON array of verifications. Only rows have this field.
 	PreviousJson  []byte `protobuf:"bytes,15,opt,name=previous_json,json=previousJson,proto3" json:"previous_json,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1149,11 +1151,11 @@ type ModelCallUsage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The name of the model service.
 	Model string `protobuf:"bytes,1,opt,name=model,proto3" json:"model,omitempty"`
-	// How many calls.
+	// The number of calls.
 	Calls uint32 `protobuf:"varint,2,opt,name=calls,proto3" json:"calls,omitempty"`
-	// Their prompt tokens in all.
+	// The prompt tokens of all these calls together.
 	InputTokens int64 `protobuf:"varint,3,opt,name=input_tokens,json=inputTokens,proto3" json:"input_tokens,omitempty"`
-	// Their answer tokens in all.
+	// The answer tokens of all these calls together.
 	OutputTokens  int64 `protobuf:"varint,4,opt,name=output_tokens,json=outputTokens,proto3" json:"output_tokens,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1220,14 +1222,15 @@ func (x *ModelCallUsage) GetOutputTokens() int64 {
 // How the time of one call was spent, in microseconds. Zero means not measured.
 type CallTimings struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Waiting for a place before the call was sent.
+	// The time that the call waited for a free place before it was sent.
 	QueueUs uint64 `protobuf:"varint,1,opt,name=queue_us,json=queueUs,proto3" json:"queue_us,omitempty"`
-	// From sending to the complete answer, as the caller saw it.
+	// The time from sending the call to the complete answer, as the caller saw it.
 	TotalUs uint64 `protobuf:"varint,2,opt,name=total_us,json=totalUs,proto3" json:"total_us,omitempty"`
-	// Of a model call: from sending the request that was answered to its answer, as
-	// the model service saw it.
+	// Only for a model call: the time of the last request to the endpoint, the one that
+	// was answered, as the model service saw it.
 	EndpointUs uint64 `protobuf:"varint,4,opt,name=endpoint_us,json=endpointUs,proto3" json:"endpoint_us,omitempty"`
-	// Of a model call: spent on requests before that one, and waiting between them.
+	// Only for a model call: the time of earlier requests, which failed, and of the waits
+	// between requests.
 	RetryUs       uint64 `protobuf:"varint,5,opt,name=retry_us,json=retryUs,proto3" json:"retry_us,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1376,15 +1379,15 @@ func (x *Counts) GetOutputTokens() int64 {
 // One thing that happened in one attempt of a rollout.
 type RolloutEvent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The rollout.
+	// The rollout's id.
 	RolloutId string `protobuf:"bytes,1,opt,name=rollout_id,json=rolloutId,proto3" json:"rollout_id,omitempty"`
-	// The attempt, from 1.
+	// The number of the attempt, from 1.
 	Attempt uint32 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// 1, 2, 3 …, as the stream law says.
+	// The event's number: 1, 2, 3 …, see the stream law above.
 	Sequence uint64 `protobuf:"varint,3,opt,name=sequence,proto3" json:"sequence,omitempty"`
-	// When the agent recorded it: nanoseconds since 1970-01-01 UTC.
+	// When the agent recorded the event: nanoseconds since 1970-01-01 UTC.
 	RecordTimeUnixNano uint64 `protobuf:"fixed64,4,opt,name=record_time_unix_nano,json=recordTimeUnixNano,proto3" json:"record_time_unix_nano,omitempty"`
-	// True when a reader that does not know the kind may skip it.
+	// True when a reader that does not know this kind of event may skip the event.
 	Ignorable bool `protobuf:"varint,5,opt,name=ignorable,proto3" json:"ignorable,omitempty"`
 	// What happened; exactly one is set.
 	//
@@ -1648,12 +1651,12 @@ type RolloutEvent_Verified struct {
 }
 
 type RolloutEvent_Completed struct {
-	// The rollout ended with an outcome worth learning from. Terminal.
+	// The rollout completed. Terminal.
 	Completed *Completed `protobuf:"bytes,17,opt,name=completed,proto3,oneof"`
 }
 
 type RolloutEvent_Failed struct {
-	// The rollout ended without one. Terminal.
+	// The rollout failed. Terminal.
 	Failed *Failed `protobuf:"bytes,18,opt,name=failed,proto3,oneof"`
 }
 
@@ -1713,10 +1716,10 @@ func (*RolloutEvent_SandboxEnded) isRolloutEvent_Event() {}
 // The attempt's first event: what every conversation of the rollout starts from.
 type Started struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The parameters as the agent uses them, after its own configuration: options
-	// applied, and the task's tools followed by the session's (of two tools with
-	// the same name, only the session's). `input` is in `items` instead, and
-	// `input_omitted` is true.
+	// The parameters with which the agent calls the model. The agent's configuration and
+	// the options are applied. The task's tools come first, then the session's; of two
+	// tools with the same name, only the session's is kept. `items` has the input, so
+	// `input` is empty and `input_omitted` is true.
 	Params *v1.ResponseParams `protobuf:"bytes,1,opt,name=params,proto3" json:"params,omitempty"`
 	// The first items in order: the agent's system prompt and examples, the
 	// task's input, the session's first items.
@@ -1739,10 +1742,10 @@ type Started struct {
 	Seed *int64 `protobuf:"varint,10,opt,name=seed,proto3,oneof" json:"seed,omitempty"`
 	// The contract's version that the agent speaks, such as `1.0`.
 	ContractVersion string `protobuf:"bytes,11,opt,name=contract_version,json=contractVersion,proto3" json:"contract_version,omitempty"`
-	// How many of `items`, counted from the first, the agent put before the
-	// task's own input (its system prompt and examples).
+	// How many items, from the start of `items`, are the agent's own (its system prompt
+	// and examples). The task's input follows them.
 	PreambleItems uint32 `protobuf:"varint,12,opt,name=preamble_items,json=preambleItems,proto3" json:"preamble_items,omitempty"`
-	// The program that runs as the agent, where one does.
+	// The program that runs as the agent, if a program runs.
 	Program       *Program `protobuf:"bytes,13,opt,name=program,proto3,oneof" json:"program,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1872,9 +1875,9 @@ func (x *Started) GetProgram() *Program {
 // A program that runs as the agent, unchanged.
 type Program struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Its name, such as `codex`.
+	// The program's name, such as `codex`.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// Its version, as it says itself; empty when not known.
+	// The version that the program reports; empty if unknown.
 	Version       string `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1931,9 +1934,9 @@ type Media struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// `sha256:` and 64 hexadecimal digits, over `data`.
 	Digest string `protobuf:"bytes,1,opt,name=digest,proto3" json:"digest,omitempty"`
-	// Its type, such as `image/png`.
+	// The media type, such as `image/png`.
 	MediaType string `protobuf:"bytes,2,opt,name=media_type,json=mediaType,proto3" json:"media_type,omitempty"`
-	// Its bytes.
+	// The medium's bytes.
 	Data          []byte `protobuf:"bytes,3,opt,name=data,proto3" json:"data,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1990,8 +1993,9 @@ func (x *Media) GetData() []byte {
 	return nil
 }
 
-// A new medium; sent before the first event whose items refer to it, or right after
-// `started` if that event does.
+// A new medium. The agent sends this event before the first event with items that refer
+// to the medium. If these items are in `started`, it sends this event right after
+// `started`.
 type MediaAdded struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The medium.
@@ -2037,15 +2041,16 @@ func (x *MediaAdded) GetMedia() *Media {
 	return nil
 }
 
-// A sandbox was opened.
+// A sandbox that was opened for the rollout.
 type SandboxOpened struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The sandbox.
+	// The sandbox's id, service and image.
 	Sandbox *v11.SandboxRef `protobuf:"bytes,1,opt,name=sandbox,proto3" json:"sandbox,omitempty"`
-	// What it is for, as in SandboxGrant.
+	// What the sandbox is for, such as `workspace`.
 	Role string `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"`
-	// How it ended, from the event SandboxEnded; absent: it was running when the rollout
-	// ended, and ends with its session. Folding sets it: events and answers omit it.
+	// How the sandbox ended. Absent: the sandbox was still running when the rollout ended,
+	// and ends with the session. Only rows and folded rollouts have this field; its value
+	// is from the event SandboxEnded.
 	End           *SandboxEnd `protobuf:"bytes,3,opt,name=end,proto3,oneof" json:"end,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2110,7 +2115,7 @@ type SandboxEnded struct {
 	SandboxId string `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
 	// The instance that ran it.
 	InstanceId string `protobuf:"bytes,2,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
-	// How.
+	// How it ended.
 	End           *SandboxEnd `protobuf:"bytes,3,opt,name=end,proto3" json:"end,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2170,9 +2175,9 @@ func (x *SandboxEnded) GetEnd() *SandboxEnd {
 // How a sandbox ended.
 type SandboxEnd struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Why.
+	// Why the sandbox ended.
 	Cause SandboxEndCause `protobuf:"varint,1,opt,name=cause,proto3,enum=gymmesh.rollout.v1.SandboxEndCause" json:"cause,omitempty"`
-	// One line on it, for people; may be empty.
+	// One line with details, for people; may be empty.
 	Detail        string `protobuf:"bytes,2,opt,name=detail,proto3" json:"detail,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2222,16 +2227,16 @@ func (x *SandboxEnd) GetDetail() string {
 	return ""
 }
 
-// The program ended.
+// How the program that ran as the agent ended.
 type ProgramEnded struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Its exit status; absent when a signal ended it.
+	// The program's exit status; absent if a signal ended the program.
 	ExitCode *int32 `protobuf:"varint,1,opt,name=exit_code,json=exitCode,proto3,oneof" json:"exit_code,omitempty"`
-	// The signal that ended it; zero: none.
+	// The number of the signal that ended the program; zero: no signal.
 	Signal uint32 `protobuf:"varint,2,opt,name=signal,proto3" json:"signal,omitempty"`
-	// One line on how it ended, for people.
+	// One line on how the program ended, for people.
 	Detail string `protobuf:"bytes,3,opt,name=detail,proto3" json:"detail,omitempty"`
-	// The end of its output, bounded; may be cut anywhere.
+	// The end of the program's output. The beginning may be cut anywhere.
 	OutputTail    []byte `protobuf:"bytes,4,opt,name=output_tail,json=outputTail,proto3" json:"output_tail,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2420,48 +2425,49 @@ func (*OutputDelta_Reasoning) isOutputDelta_Delta() {}
 // A model call that returned an answer.
 type ModelCallCompleted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Unique within the attempt.
+	// The call's id, unique within the attempt.
 	CallId string `protobuf:"bytes,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
-	// The call whose conversation this one continues; empty for a first call.
+	// The id of the call whose conversation this call continues; empty for a first call.
 	ParentCallId string `protobuf:"bytes,2,opt,name=parent_call_id,json=parentCallId,proto3" json:"parent_call_id,omitempty"`
-	// The caller: empty for the root agent, else the name of an actor of a
-	// custom agent.
+	// The name of the custom agent's actor that made the call; empty for the root agent.
 	Actor string `protobuf:"bytes,3,opt,name=actor,proto3" json:"actor,omitempty"`
 	// The name of the model service.
 	Model string `protobuf:"bytes,4,opt,name=model,proto3" json:"model,omitempty"`
 	// Whether a trainer should learn from the answer: true for the policy, false
 	// for judges, user simulators and frozen actors.
 	Trainable bool `protobuf:"varint,5,opt,name=trainable,proto3" json:"trainable,omitempty"`
-	// True when the conversation does not continue the parent's but begins with
-	// context_items (another actor, a rewritten history).
+	// True when the call does not continue the parent's conversation, but starts a new
+	// conversation with context_items (another actor, a rewritten history).
 	Detached bool `protobuf:"varint,6,opt,name=detached,proto3" json:"detached,omitempty"`
-	// Items before this answer that are in no other event.
+	// The items before this answer that no other event has.
 	ContextItems []*v1.Item `protobuf:"bytes,7,rep,name=context_items,json=contextItems,proto3" json:"context_items,omitempty"`
 	// The answer. Its output items are new items of the conversation.
 	Response *v1.Response `protobuf:"bytes,8,opt,name=response,proto3" json:"response,omitempty"`
-	// The tokens, where the backend gives them and the caller asked.
+	// The tokens, if the caller requested them and the backend can capture them.
 	Tokens *v12.TokenCapture `protobuf:"bytes,9,opt,name=tokens,proto3,oneof" json:"tokens,omitempty"`
-	// How long it took.
+	// How the call's time was spent.
 	Timings *CallTimings `protobuf:"bytes,10,opt,name=timings,proto3" json:"timings,omitempty"`
-	// The retries at the endpoint before it answered, by reason.
+	// How often the model service retried the endpoint, by reason.
 	Retries []*v12.CallRetries `protobuf:"bytes,11,rep,name=retries,proto3" json:"retries,omitempty"`
-	// How the call relates to earlier ones, if a gateway captured it.
+	// How the call relates to earlier calls, if a gateway captured the call from a
+	// program.
 	Link CallLink `protobuf:"varint,12,opt,name=link,proto3,enum=gymmesh.rollout.v1.CallLink" json:"link,omitempty"`
-	// What a call beside the conversation is for, such as `title`; empty for all
-	// others. Such calls are kept and not trained on.
+	// For a call outside the conversation: its purpose, such as `title`. Empty for all
+	// other calls. Calls outside the conversation are kept, but not trained on.
 	SideCall string `protobuf:"bytes,13,opt,name=side_call,json=sideCall,proto3" json:"side_call,omitempty"`
-	// How the conversation differs from the parent's, if it does and `tokens.fork` does
-	// not say it.
+	// How the conversation differs from the parent's conversation. Set only if it differs
+	// and `tokens.fork` is not set.
 	Fork *v12.Fork `protobuf:"bytes,14,opt,name=fork,proto3,oneof" json:"fork,omitempty"`
-	// The parameters of a captured program's request that the run replaced, as a JSON
-	// object; empty when none were.
+	// For a call captured from a program: the parameters of the program's request that the
+	// run replaced, as a JSON object. Empty if the run replaced none.
 	ReplacedParamsJson []byte `protobuf:"bytes,15,opt,name=replaced_params_json,json=replacedParamsJson,proto3" json:"replaced_params_json,omitempty"`
-	// The parts of a captured program's request that were not sent to the model service,
-	// such as an unknown parameter or kind of tool: names, each once.
+	// For a call captured from a program: the names of the parts of the program's request
+	// that the gateway did not send to the model service, such as an unknown parameter or
+	// kind of tool. Each name appears once.
 	LeftOut []string `protobuf:"bytes,16,rep,name=left_out,json=leftOut,proto3" json:"left_out,omitempty"`
-	// The texts that the agent had scored instead of sampling an answer, in the
-	// environment's order; empty for a sampled answer. The answer is one of them, and
-	// `trainable` is false.
+	// The texts that the model scored, in the environment's order, if the agent chose the
+	// answer among scored texts instead of sampling it. One of the texts is the answer,
+	// and `trainable` is false. Empty for a sampled answer.
 	Choices       []*ScoredChoice `protobuf:"bytes,17,rep,name=choices,proto3" json:"choices,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2619,13 +2625,13 @@ func (x *ModelCallCompleted) GetChoices() []*ScoredChoice {
 // A text that a model scored.
 type ScoredChoice struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The text.
+	// The scored text.
 	Text string `protobuf:"bytes,1,opt,name=text,proto3" json:"text,omitempty"`
-	// The sum of its tokens' log probabilities.
+	// The sum of the log probabilities of the text's tokens.
 	Logprob float64 `protobuf:"fixed64,2,opt,name=logprob,proto3" json:"logprob,omitempty"`
-	// How many tokens it has.
+	// The number of tokens of the text.
 	Tokens uint32 `protobuf:"varint,3,opt,name=tokens,proto3" json:"tokens,omitempty"`
-	// Whether the model would write it at temperature 0.
+	// Whether the model would write this text at temperature 0.
 	Greedy        bool `protobuf:"varint,4,opt,name=greedy,proto3" json:"greedy,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2689,8 +2695,8 @@ func (x *ScoredChoice) GetGreedy() bool {
 	return false
 }
 
-// A tool call is on its way to the environment. Not sent for a call that the
-// agent answers itself, without the environment.
+// The agent sent a tool call to the environment. This event is not sent for a call that
+// the agent answers itself, without the environment.
 type ToolCallStarted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The call_id of the function_call item.
@@ -2777,11 +2783,11 @@ type ToolCallCompleted struct {
 	Actor string `protobuf:"bytes,4,opt,name=actor,proto3" json:"actor,omitempty"`
 	// The function_call_output item: a new item of the conversation.
 	Output *v1.Item `protobuf:"bytes,5,opt,name=output,proto3" json:"output,omitempty"`
-	// How it was answered.
+	// How the call was answered.
 	Outcome ToolOutcome `protobuf:"varint,6,opt,name=outcome,proto3,enum=gymmesh.rollout.v1.ToolOutcome" json:"outcome,omitempty"`
-	// How long it took.
+	// How long the call took.
 	Timings *CallTimings `protobuf:"bytes,7,opt,name=timings,proto3" json:"timings,omitempty"`
-	// The reward of the call, where the environment gives one: it counts as the
+	// The reward of the call, if the environment returned one. Trainers use it like the
 	// reward of a turn.
 	Reward        *float64 `protobuf:"fixed64,8,opt,name=reward,proto3,oneof" json:"reward,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -2881,9 +2887,9 @@ type TurnCompleted struct {
 	Turn uint32 `protobuf:"varint,1,opt,name=turn,proto3" json:"turn,omitempty"`
 	// The model call that the turn answers.
 	ModelCallId string `protobuf:"bytes,2,opt,name=model_call_id,json=modelCallId,proto3" json:"model_call_id,omitempty"`
-	// The new items, in order; may be empty when done.
+	// The new items, in order; may be empty when `done` is true.
 	Items []*v1.Item `protobuf:"bytes,3,rep,name=items,proto3" json:"items,omitempty"`
-	// The reward of the turn, where the environment gives one.
+	// The reward of the turn, if the environment returned one.
 	Reward *float64 `protobuf:"fixed64,4,opt,name=reward,proto3,oneof" json:"reward,omitempty"`
 	// True when the episode is over.
 	Done bool `protobuf:"varint,5,opt,name=done,proto3" json:"done,omitempty"`
@@ -2965,15 +2971,15 @@ func (x *TurnCompleted) GetModelUsage() []*ModelCallUsage {
 	return nil
 }
 
-// The verifier's verdict. Sent once by every attempt that completes, also for
-// PENDING and SKIPPED, and before `completed`.
+// The verifier's verdict. For every attempt that completes, the agent sends this event
+// once before `completed`, also for PENDING and SKIPPED.
 type Verified struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The verdict.
 	Verification *Verification `protobuf:"bytes,1,opt,name=verification,proto3" json:"verification,omitempty"`
 	// How long verification took, as the agent saw it.
 	Timings *CallTimings `protobuf:"bytes,2,opt,name=timings,proto3" json:"timings,omitempty"`
-	// The session's state as the verifier saw it, where the environment keeps it.
+	// The session's state as the verifier saw it, if the environment keeps states.
 	FinalState    *FinalState `protobuf:"bytes,3,opt,name=final_state,json=finalState,proto3,oneof" json:"final_state,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3033,7 +3039,7 @@ func (x *Verified) GetFinalState() *FinalState {
 // The rollout is complete. Terminal.
 type Completed struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Why it ended.
+	// Why the rollout ended.
 	StopReason StopReason `protobuf:"varint,1,opt,name=stop_reason,json=stopReason,proto3,enum=gymmesh.rollout.v1.StopReason" json:"stop_reason,omitempty"`
 	// One line of detail, for STOP_REASON_AGENT_RULE.
 	StopDetail string `protobuf:"bytes,2,opt,name=stop_detail,json=stopDetail,proto3" json:"stop_detail,omitempty"`
@@ -3112,7 +3118,7 @@ func (x *Completed) GetDurationUs() uint64 {
 	return 0
 }
 
-// The rollout failed. Terminal. There is no reward, and none may be inferred.
+// The rollout failed. Terminal. There is no reward, and a reader must not infer one.
 type Failed struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The cause.
@@ -3188,11 +3194,11 @@ func (x *Failed) GetDurationUs() uint64 {
 // A value that a custom agent keeps with the rollout.
 type Annotation struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// A name, prefixed by the agent's to avoid clashes.
+	// The annotation's name, which begins with the agent's name to avoid clashes.
 	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
-	// Any JSON value.
+	// The annotation's value, any JSON value.
 	ValueJson []byte `protobuf:"bytes,2,opt,name=value_json,json=valueJson,proto3" json:"value_json,omitempty"`
-	// The model call it belongs to, or empty.
+	// The id of the model call to which the annotation belongs; empty: no model call.
 	ModelCallId   string `protobuf:"bytes,3,opt,name=model_call_id,json=modelCallId,proto3" json:"model_call_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3252,9 +3258,9 @@ func (x *Annotation) GetModelCallId() string {
 // One tool call of a rollout, as folded from its events.
 type ToolCallRecord struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The answer; its fields are absent if the rollout ended before it.
+	// The answer. If the rollout ended before the answer, the answer's fields are absent.
 	Completed *ToolCallCompleted `protobuf:"bytes,1,opt,name=completed,proto3" json:"completed,omitempty"`
-	// When it was sent; zero when the call never left the agent.
+	// When the agent sent the call; zero if the call never left the agent.
 	StartedUnixNano uint64 `protobuf:"fixed64,2,opt,name=started_unix_nano,json=startedUnixNano,proto3" json:"started_unix_nano,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
@@ -3307,7 +3313,7 @@ func (x *ToolCallRecord) GetStartedUnixNano() uint64 {
 // A whole rollout, folded from the events of its current attempt.
 type Rollout struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The run that asked for it.
+	// The id of the run that requested the rollout.
 	RunId string `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
 	// The task's id.
 	TaskId string `protobuf:"bytes,2,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
@@ -3315,19 +3321,20 @@ type Rollout struct {
 	RepeatIndex uint32 `protobuf:"varint,3,opt,name=repeat_index,json=repeatIndex,proto3" json:"repeat_index,omitempty"`
 	// The rollout's id.
 	RolloutId string `protobuf:"bytes,4,opt,name=rollout_id,json=rolloutId,proto3" json:"rollout_id,omitempty"`
-	// The attempt that gave the outcome.
+	// The number of the attempt that ended with this outcome.
 	Attempt uint32 `protobuf:"varint,5,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// How it began.
+	// The attempt's first event.
 	Started *Started `protobuf:"bytes,6,opt,name=started,proto3" json:"started,omitempty"`
 	// The model calls in the order in which they completed.
 	ModelCalls []*ModelCallCompleted `protobuf:"bytes,7,rep,name=model_calls,json=modelCalls,proto3" json:"model_calls,omitempty"`
-	// The tool calls in the order of model calls and, within one, of the calls.
+	// The tool calls, in the order of the model calls and of the function calls within
+	// each.
 	ToolCalls []*ToolCallRecord `protobuf:"bytes,8,rep,name=tool_calls,json=toolCalls,proto3" json:"tool_calls,omitempty"`
 	// The environment's turns in order.
 	Turns []*TurnCompleted `protobuf:"bytes,9,rep,name=turns,proto3" json:"turns,omitempty"`
-	// The verdict; absent when there was none.
+	// The verdict; absent if there is no verdict.
 	Verified *Verified `protobuf:"bytes,10,opt,name=verified,proto3,oneof" json:"verified,omitempty"`
-	// How it ended; exactly one is set.
+	// How the rollout ended; exactly one is set.
 	//
 	// Types that are valid to be assigned to Outcome:
 	//
@@ -3342,9 +3349,9 @@ type Rollout struct {
 	Annotations []*Annotation `protobuf:"bytes,15,rep,name=annotations,proto3" json:"annotations,omitempty"`
 	// The media that items refer to.
 	Media []*Media `protobuf:"bytes,16,rep,name=media,proto3" json:"media,omitempty"`
-	// The sandboxes that were opened for it.
+	// The sandboxes that were opened for the rollout.
 	Sandboxes []*SandboxOpened `protobuf:"bytes,17,rep,name=sandboxes,proto3" json:"sandboxes,omitempty"`
-	// How the program that ran as the agent ended, where one did.
+	// How the program that ran as the agent ended, if a program ran.
 	Program       *ProgramEnded `protobuf:"bytes,18,opt,name=program,proto3,oneof" json:"program,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3522,12 +3529,12 @@ type isRollout_Outcome interface {
 }
 
 type Rollout_Completed struct {
-	// With an outcome to learn from.
+	// The rollout completed.
 	Completed *Completed `protobuf:"bytes,11,opt,name=completed,proto3,oneof"`
 }
 
 type Rollout_Failed struct {
-	// Without.
+	// The rollout failed.
 	Failed *Failed `protobuf:"bytes,12,opt,name=failed,proto3,oneof"`
 }
 

@@ -347,7 +347,7 @@ type ReadFilesRequest struct {
 	Offset uint64 `protobuf:"varint,4,opt,name=offset,proto3" json:"offset,omitempty"`
 	// The most bytes to read of each file; zero: all.
 	MaxBytes uint64 `protobuf:"varint,5,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"`
-	// With whose rights.
+	// The user with whose rights the service reads; see the top of this file.
 	User          string `protobuf:"bytes,6,opt,name=user,proto3" json:"user,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -670,7 +670,7 @@ type ListFilesRequest struct {
 	// The next_page_token of the previous page; empty: the first page. Files created or
 	// removed between pages may be listed or not.
 	PageToken string `protobuf:"bytes,6,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	// With whose rights.
+	// The user with whose rights the service reads; see the top of this file.
 	User          string `protobuf:"bytes,7,opt,name=user,proto3" json:"user,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -826,7 +826,7 @@ type ReadArchiveRequest struct {
 	Path []byte `protobuf:"bytes,3,opt,name=path,proto3" json:"path,omitempty"`
 	// How the archive is compressed.
 	Format ArchiveFormat `protobuf:"varint,4,opt,name=format,proto3,enum=gymmesh.sandbox.v1.ArchiveFormat" json:"format,omitempty"`
-	// With whose rights.
+	// The user with whose rights the service reads; see the top of this file.
 	User          string `protobuf:"bytes,5,opt,name=user,proto3" json:"user,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

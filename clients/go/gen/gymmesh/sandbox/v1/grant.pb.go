@@ -27,16 +27,19 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Names a sandbox. Safe to store: a SandboxRef alone gives no access.
+// The id of a sandbox, and what it was made from. It is safe to store, because a
+// SandboxRef alone gives no access to the sandbox.
 type SandboxRef struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The sandbox's id, unique at its instance.
 	SandboxId string `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
 	// The name of the sandbox service.
 	Service string `protobuf:"bytes,2,opt,name=service,proto3" json:"service,omitempty"`
-	// The service instance that runs the sandbox. Send every call to this instance.
+	// The id of the service instance that runs the sandbox. Send every call for the sandbox
+	// to this instance.
 	InstanceId string `protobuf:"bytes,3,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
-	// The name of the image, folder or snapshot that the file system was made from.
+	// The name of the image, folder or snapshot from which the sandbox's file system was
+	// made.
 	Image string `protobuf:"bytes,4,opt,name=image,proto3" json:"image,omitempty"`
 	// The digest of the image: `sha256:` and 64 hexadecimal digits. Empty: unknown.
 	ImageDigest   string `protobuf:"bytes,5,opt,name=image_digest,json=imageDigest,proto3" json:"image_digest,omitempty"`

@@ -185,7 +185,7 @@ func (x *ExpectedAnswer) GetChoices() []string {
 	return nil
 }
 
-// Asks for the expected answers of a task.
+// Requests the expected answers of a task.
 type GetExpectedRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The task, with its payload.
@@ -293,15 +293,15 @@ type VerifyRequest struct {
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// The task, with its payload.
 	Task *v11.Task `protobuf:"bytes,2,opt,name=task,proto3" json:"task,omitempty"`
-	// Everything after the first items, in order: the model's items, tool
-	// outputs, and the environment's turns.
+	// All items after the first items, in order: the model's items, tool outputs, and the
+	// environment's turns.
 	Transcript []*v1.Item `protobuf:"bytes,3,rep,name=transcript,proto3" json:"transcript,omitempty"`
 	// Why the rollout stopped. A rollout cut short by a limit of the policy is
-	// judged like any other.
+	// judged like any other rollout.
 	StopReason v11.StopReason `protobuf:"varint,4,opt,name=stop_reason,json=stopReason,proto3,enum=gymmesh.rollout.v1.StopReason" json:"stop_reason,omitempty"`
-	// The rollout, for logs, metrics and judge calls.
+	// The rollout's id, for logs, metrics and judge calls.
 	RolloutId string `protobuf:"bytes,5,opt,name=rollout_id,json=rolloutId,proto3" json:"rollout_id,omitempty"`
-	// The attempt.
+	// The number of the attempt.
 	Attempt uint32 `protobuf:"varint,6,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	// The rewards of the environment's turns, in order.
 	TurnRewards []float64 `protobuf:"fixed64,7,rep,packed,name=turn_rewards,json=turnRewards,proto3" json:"turn_rewards,omitempty"`
@@ -410,16 +410,17 @@ func (x *VerifyRequest) GetSandboxes() []*v12.SandboxGrant {
 // The verdict.
 type VerifyResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The verdict; nothing of the request is echoed.
+	// The verdict.
 	Verification *v11.Verification `protobuf:"bytes,1,opt,name=verification,proto3" json:"verification,omitempty"`
 	// The session's state as the verifier saw it. Set exactly if `keeps_state` of
-	// GetEnvironment is true and there was a session or a state.
+	// GetEnvironment is true and the call had a session or a final state.
 	FinalState *v11.FinalState `protobuf:"bytes,2,opt,name=final_state,json=finalState,proto3,oneof" json:"final_state,omitempty"`
-	// Sandboxes of the session that are not lent and that no earlier answer named, those
-	// of the verifier included. The agent sends an event for each, before `verified`.
+	// Sandboxes of the session that are not lent and that no earlier answer named,
+	// including the verifier's sandboxes. The agent sends an event for each, before
+	// `verified`.
 	Sandboxes []*v11.SandboxOpened `protobuf:"bytes,3,rep,name=sandboxes,proto3" json:"sandboxes,omitempty"`
-	// Sandboxes that the environment has ended and that no event named, as in
-	// CallToolResponse.
+	// Sandboxes that the environment has ended and that no event named. The same as
+	// `ended_sandboxes` of CallToolResponse.
 	EndedSandboxes []*v11.SandboxEnded `protobuf:"bytes,4,rep,name=ended_sandboxes,json=endedSandboxes,proto3" json:"ended_sandboxes,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -577,7 +578,7 @@ func (x *GroupMember) GetFinalState() *v11.FinalState {
 // The repeats to judge together.
 type VerifyGroupRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The task that all of them ran.
+	// The task that all members ran.
 	Task *v11.Task `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
 	// The members, at least one.
 	Members       []*GroupMember `protobuf:"bytes,2,rep,name=members,proto3" json:"members,omitempty"`

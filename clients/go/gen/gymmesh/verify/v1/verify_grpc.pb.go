@@ -29,8 +29,8 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Judges rollouts. Lives at the address of the ResourceService whose sessions
-// it judges.
+// Judges rollouts. It is served at the address of the ResourceService whose sessions it
+// judges.
 type VerifyServiceClient interface {
 	// Judges one attempt. The agent calls it after the rollout has stopped and before it
 	// closes the session; without a session if `verify_needs_session` is false. If a
@@ -86,8 +86,8 @@ func (c *verifyServiceClient) VerifyGroup(ctx context.Context, in *VerifyGroupRe
 // All implementations must embed UnimplementedVerifyServiceServer
 // for forward compatibility.
 //
-// Judges rollouts. Lives at the address of the ResourceService whose sessions
-// it judges.
+// Judges rollouts. It is served at the address of the ResourceService whose sessions it
+// judges.
 type VerifyServiceServer interface {
 	// Judges one attempt. The agent calls it after the rollout has stopped and before it
 	// closes the session; without a session if `verify_needs_session` is false. If a
@@ -210,9 +210,9 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Expected answers, for audits of the verifier. No policy may see them. Lives at the
-// address of the VerifyService. An operator grants the permission; by default nobody
-// has it.
+// Returns expected answers, for audits of the verifier. No policy may see these answers.
+// AuditService is served at the address of the VerifyService. An operator grants the
+// permission for it; by default nobody has the permission.
 type AuditServiceClient interface {
 	// Returns answers that earn the best reward for a task. A caller without the
 	// permission gets PERMISSION_DENIED / NOT_PERMITTED. An environment that does not
@@ -243,9 +243,9 @@ func (c *auditServiceClient) GetExpected(ctx context.Context, in *GetExpectedReq
 // All implementations must embed UnimplementedAuditServiceServer
 // for forward compatibility.
 //
-// Expected answers, for audits of the verifier. No policy may see them. Lives at the
-// address of the VerifyService. An operator grants the permission; by default nobody
-// has it.
+// Returns expected answers, for audits of the verifier. No policy may see these answers.
+// AuditService is served at the address of the VerifyService. An operator grants the
+// permission for it; by default nobody has the permission.
 type AuditServiceServer interface {
 	// Returns answers that earn the best reward for a task. A caller without the
 	// permission gets PERMISSION_DENIED / NOT_PERMITTED. An environment that does not

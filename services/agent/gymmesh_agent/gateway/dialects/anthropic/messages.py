@@ -1,9 +1,9 @@
 """Messages of the Anthropic API as Responses items. Pure.
 
-A user message's tool results become items of their own, its other blocks messages around them. An
-assistant message's blocks become items in their order, texts that follow one another one message.
-`cache_control` is dropped everywhere, and a list of one text is the text: programs move the one and
-change between the other for the same conversation.
+A user message's tool results become separate items, and its other blocks become messages around
+them. An assistant message's blocks become items in their order; consecutive texts become one
+message. `cache_control` is always dropped, and a list with one text becomes the text: programs move
+`cache_control`, and change between both forms, within the same conversation.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _DOCUMENT_NOTES: Final = ("citations", "context", "title")
 
 
 def read_system(draft: Draft, value: object) -> None:
-    """Add the system text, without the block that Claude Code bills by."""
+    """Add the system text, without the block that Claude Code uses for billing."""
     if value is None:
         return
     if not isinstance(value, str):
@@ -98,7 +98,9 @@ def _joined(parts: list[Json]) -> str | list[Json]:
 
 
 def _tool_result(draft: Draft, block: Json, place: str) -> Json:
-    """A tool's output. One of a tool that failed is `incomplete`: Responses has no other word."""
+    """A tool's output. The output of a failed tool is `incomplete`, because Responses has no
+    other way to express that.
+    """
     made: Json = {
         "type": "function_call_output",
         "call_id": a_text(block.get("tool_use_id"), f"{place}.tool_use_id"),
@@ -116,7 +118,9 @@ def _tool_result(draft: Draft, block: Json, place: str) -> Json:
 
 
 def _content_part(draft: Draft, block: object, place: str) -> Json:
-    """A block that is not a tool's; of an unknown type, as it came, for the model service."""
+    """A block that is not a tool's. A block of an unknown type is passed to the model service
+    unchanged.
+    """
     given = an_object(block, place)
     kind = given.get("type")
     if kind == "text":
@@ -217,7 +221,9 @@ def _redacted_thinking(block: Json, place: str) -> Json:
 
 
 def _signed(signature: object) -> Json:
-    """Reasoning with its signature: ours is the item's id, another endpoint's its secret."""
+    """Reasoning with its signature. A signature of the gateway becomes the item's id; another
+    endpoint's becomes the encrypted content.
+    """
     made: Json = {"type": "reasoning", "summary": []}
     if isinstance(signature, str) and signature:
         made["id" if minted(signature) else "encrypted_content"] = signature

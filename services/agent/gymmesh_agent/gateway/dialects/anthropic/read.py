@@ -30,18 +30,24 @@ LEFT_OUT: Final[Mapping[str, str]] = {
     "anthropic_version": "names the API's version",
     "betas": "names features of the endpoint",
     "cache_control": "chooses a cache at the endpoint",
-    "context_management": "drops old contents at the endpoint; the policy is shown all of them",
-    "inference_geo": "chooses a place for the endpoint",
-    "mcp_servers": "an empty list is the default; another list is refused",
-    "metadata": "is for the endpoint's own records; read as a hint",
+    "context_management": (
+        "drops old contents at the endpoint; the gateway shows all contents to the policy"
+    ),
+    "inference_geo": "chooses the region of the endpoint",
+    "mcp_servers": "an empty list is the default; the gateway refuses any other list",
+    "metadata": (
+        "is for the endpoint's own records; the gateway reads it only as a hint about the session"
+    ),
     "service_tier": "chooses a price at the endpoint",
     "speed": "chooses a speed and a price at the endpoint",
-    "thinking": "the run decides whether the policy reasons; read as how to show reasoning",
+    "thinking": (
+        "the run decides whether the policy reasons; the gateway reads only how to show reasoning"
+    ),
     # Parts of parameters, of the system text, of tools and of messages.
     "output_config.effort": "the run decides how much the policy reasons",
     "system.billing_header": "is for the endpoint's own records, and changes with every request",
-    "tools": "the endpoint's caching, loading and streaming of tools does not concern the policy",
-    "messages": "citations, titles and contexts of documents have no place in a conversation",
+    "tools": "keys about caching, loading and streaming of tools concern only the endpoint",
+    "messages": "Responses items can't hold citations, titles and contexts of documents",
 }
 #: Keys of a tool that say how the endpoint handles it.
 _TOOL_NOTES: Final = frozenset(
@@ -80,7 +86,7 @@ def read_anthropic(
 
 
 def _tool(draft: Draft, tool: object, place: str) -> Json:
-    """A tool of the program's own as a function; one that the endpoint defines, as it came."""
+    """A program's own tool as a function; a tool that the endpoint defines is unchanged."""
     given = an_object(tool, place)
     kind = given.get("type")
     kept = {
@@ -99,7 +105,7 @@ def _tool(draft: Draft, tool: object, place: str) -> Json:
 
 
 def _same(name: str) -> Callable[[Draft, object], None]:
-    """Reads a parameter that Responses calls so."""
+    """Reads a parameter that has this name in Responses."""
 
     def read(draft: Draft, value: object) -> None:
         draft.params[name] = value

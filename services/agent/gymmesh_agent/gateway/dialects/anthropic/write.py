@@ -27,7 +27,7 @@ _SAID: Final = {"output_text": "text", "refusal": "refusal"}
 def anthropic_document(request: GatewayRequest, answer: GatewayAnswer) -> Json:
     """The whole answer.
 
-    A tool's input is an object, whatever the model wrote: see `OutputCall.arguments_object`.
+    A tool's input is always an object, whatever the model wrote: see `OutputCall.arguments_object`.
     """
     items = output_of(answer)
     document = _head(request, answer)
@@ -42,7 +42,7 @@ def anthropic_document(request: GatewayRequest, answer: GatewayAnswer) -> Json:
 def anthropic_events(request: GatewayRequest, answer: GatewayAnswer) -> Iterator[bytes]:
     """The events of the same answer.
 
-    Arguments that are an object are streamed to the letter as the model wrote them.
+    Arguments that are an object are streamed exactly as the model wrote them.
     """
     items = output_of(answer)
     yield _event("message_start", message=_head(request, answer))
@@ -103,7 +103,7 @@ def _head(request: GatewayRequest, answer: GatewayAnswer) -> Json:
 
 
 def _blocks(item: OutputItem, shows_reasoning: bool) -> list[Json]:
-    """The blocks of an item; the API takes no empty text."""
+    """The blocks of an item; the API accepts no empty text."""
     if isinstance(item, OutputMessage):
         texts = [part[_SAID[part["type"]]] for part in item.parts if part["type"] in _SAID]
         return [{"type": "text", "text": text} for text in texts if text]

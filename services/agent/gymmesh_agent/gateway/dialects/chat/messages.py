@@ -1,8 +1,9 @@
 """Chat messages as Responses items. Pure.
 
-An assistant message becomes, in this order, a reasoning item, a message and a function call for
-each tool call: what writing an answer joins. Reasoning is under `reasoning_content` (vLLM, SGLang,
-Qwen), `reasoning` (OpenRouter) or in `thinking_blocks` (LiteLLM).
+An assistant message becomes, in this order, a reasoning item, a message, and a function call for
+each tool call. The writer of answers joins these into one message again. Reasoning is under
+`reasoning_content` (vLLM, SGLang, Qwen), `reasoning` (OpenRouter) or in `thinking_blocks`
+(LiteLLM).
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ def _reasoning(message: Json, place: str) -> str:
 
 
 def _said(message: Json, place: str) -> list[Json]:
-    """What an assistant message says: texts that are not empty, and a refusal."""
+    """The content of an assistant message: texts that are not empty, and a refusal."""
     content = message.get("content")
     parts: list[Json] = []
     if isinstance(content, str):
@@ -168,7 +169,7 @@ def _content(value: object, place: str, text_type: str) -> str | list[Json]:
 
 
 def _part(part: object, place: str, text_type: str) -> Json:
-    """A content part; one of an unknown type stays as it is, for the model service to judge."""
+    """A content part. A part of an unknown type is passed to the model service unchanged."""
     if isinstance(part, str):
         part = {"type": "text", "text": part}
     given = an_object(part, place)

@@ -24,20 +24,24 @@ from gymmesh_agent.gateway.request import GatewayRequest, Json, ReplyOptions
 #: What a request may hold that `params` lacks, and why that does no harm.
 LEFT_OUT: Final[Mapping[str, str]] = {
     "metadata": "is for the endpoint's own records",
-    "modalities": "every answer is text; another value is refused",
-    "n": "a call returns one answer; more are refused",
+    "modalities": "every answer is text; the gateway refuses any other value",
+    "n": "a call returns one answer; the gateway refuses a higher number",
     "prediction": "changes the endpoint's speed, not its answer",
-    "prompt_cache_key": "chooses a cache at the endpoint; read as a hint",
+    "prompt_cache_key": (
+        "chooses a cache at the endpoint; the gateway reads it only as a hint about the session"
+    ),
     "prompt_cache_retention": "chooses a cache at the endpoint",
     "safety_identifier": "is for the endpoint's own records",
     "service_tier": "chooses a price at the endpoint",
-    "store": "the gateway records every call, and no program can fetch one later",
-    "stream_options": "is about the reply's form; read as such",
+    "store": "the gateway records every call, and no program can fetch a recorded call",
+    "stream_options": (
+        "sets the form of the reply; the gateway follows it, and the policy does not need it"
+    ),
     "user": "is for the endpoint's own records",
     # Parts of messages.
-    "messages": "keys of messages that the API does not define are the program's own notes",
-    "reasoning.summary": "the policy's reasoning is sent as it is",
-    "reasoning.exclude": "the policy's reasoning is sent as it is",
+    "messages": "a message's keys that the API does not define are the program's own notes",
+    "reasoning.summary": "the gateway sends the policy's reasoning unchanged",
+    "reasoning.exclude": "the gateway sends the policy's reasoning unchanged",
     "reasoning.enabled": "the run decides whether the policy reasons",
 }
 _FORMAT_KEYS: Final = ("name", "description", "schema", "strict")
@@ -81,7 +85,7 @@ def _tool(tool: object, place: str) -> Json:
 
 
 def _said(value: Json) -> Json:
-    """Without what is null."""
+    """The object without its null values."""
     return {key: member for key, member in value.items() if member is not None}
 
 
@@ -141,7 +145,7 @@ def _effort(draft: Draft, value: object) -> None:
 
 
 def _reasoning(draft: Draft, value: object) -> None:
-    """OpenRouter's object, which some programs send to any endpoint."""
+    """OpenRouter's reasoning object, which some programs send to any endpoint."""
     for key, member in an_object(value, "reasoning").items():
         name = f"reasoning.{key}"
         if name in LEFT_OUT:

@@ -1,7 +1,7 @@
 """Writes answers of Chat Completions, whole and as chunks. Pure.
 
-Texts, refusals and reasoning of several items are joined, since a chat answer is one message: texts
-with nothing between, reasoning by a blank line.
+A chat answer is one message, so the texts, refusals and reasoning of several items are joined:
+texts directly, reasoning with a blank line between.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class ChatAnswer:
     """An answer as the one message of a chat completion.
 
     Attributes:
-        text: its texts, joined; empty where it says nothing.
-        refusal: its refusals, joined.
-        reasoning: its reasoning, joined.
-        calls: its tool calls as the API has them, `arguments` to the letter what the model wrote.
-        logprobs: the tokens' log probabilities, where the answer has them.
+        text: the texts, joined; empty if there is none.
+        refusal: the refusals, joined.
+        reasoning: the reasoning, joined.
+        calls: the tool calls in the API's form; `arguments` is exactly what the model wrote.
+        logprobs: the tokens' log probabilities, if the answer has them.
         finish: the finish_reason.
     """
 

@@ -1,11 +1,11 @@
 """Gemini's contents as Responses items. Pure.
 
-A user's function responses become items of their own, its other parts messages around them. A
-model's parts become items in their order, texts that follow one another one message.
+A user's function responses become separate items, and the user's other parts become messages around
+them. A model's parts become items in their order; consecutive texts become one message.
 
-Older programs send calls and responses without ids. A call without one gets its minted id from its
-signature, else an id by its place among the calls; a response without one answers the first call
-of its name that has no answer yet.
+Older programs send calls and responses without ids. A call without an id gets the minted id in its
+signature or, without a signature, an id from its place among the calls. A response without an id
+answers the first call of its name that has no answer yet.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def read_contents(draft: Draft, contents: list[Any]) -> None:
 
 
 class _Contents:
-    """Adds contents to a draft, and ties responses without ids to their calls."""
+    """Adds contents to a draft, and assigns responses without ids to their calls."""
 
     def __init__(self, draft: Draft) -> None:
         self._draft = draft
@@ -145,8 +145,8 @@ class _Contents:
 
 
 def _answer(response: Json, place: str) -> Json:
-    """What a tool answered: the text under `output` or `error` where that is all there is, else
-    the whole object as JSON; and images after it.
+    """A tool's answer: the text under `output` or `error` if there is nothing else, otherwise
+    the whole object as JSON; then the images.
     """
     value = response.get("response")
     said = an_object({} if value is None else value, f"{place}.response")
@@ -173,7 +173,9 @@ def _parts(content: Json, place: str) -> list[tuple[Json, str]]:
 
 
 def _spoken_part(part: Json, place: str) -> Json:
-    """A part that is not a function's; of an unknown kind, as it came, for the model service."""
+    """A part that is not a function's. A part of an unknown kind is passed to the model service
+    unchanged.
+    """
     if isinstance(part.get("text"), str):
         return {"type": "input_text", "text": part["text"]}
     if isinstance(part.get("inlineData"), dict):
@@ -210,7 +212,9 @@ def _signature(part: Json) -> str:
 
 
 def _reasoning(text: str, signature: str) -> Json:
-    """Reasoning with its signature: ours is the item's id, another endpoint's its secret."""
+    """Reasoning with its signature. A signature of the gateway becomes the item's id; another
+    endpoint's becomes the encrypted content.
+    """
     made: Json = {"type": "reasoning", "summary": []}
     if text:
         made["content"] = [{"type": "reasoning_text", "text": text}]

@@ -1,7 +1,7 @@
 """Reads Gemini's `generateContent`, `streamGenerateContent` and `countTokens`: parameters and
 tools; contents.py reads the contents. Pure.
 
-The API's JSON is that of protobuf, so that every key may be in camel case or in snake case.
+The API's JSON is protobuf's, so every key may be in camel case or in snake case.
 """
 
 from __future__ import annotations
@@ -31,18 +31,23 @@ from gymmesh_agent.gateway.request import GatewayRequest, Json, ReplyOptions, Re
 #: What a request may hold that `params` lacks, and why that does no harm.
 LEFT_OUT: Final[Mapping[str, str]] = {
     "labels": "is for the endpoint's own records",
-    "safetySettings": "chooses filters of the endpoint, and the gateway has none",
+    "safetySettings": "chooses filters of the endpoint; the gateway has no filters",
     "serviceTier": "chooses a price at the endpoint",
-    "store": "the gateway records every call, and no program can fetch one later",
+    "store": "the gateway records every call, and no program can fetch a recorded call",
     # Parts of generationConfig and of tools.
-    "audioTimestamp": "is about audio; the model service takes or refuses audio",
-    "candidateCount": "a call returns one answer; more are refused",
-    "enableAffectiveDialog": "is about speech",
+    "audioTimestamp": "is about audio; the model service accepts or refuses audio",
+    "candidateCount": "a call returns one answer; the gateway refuses a higher number",
+    "enableAffectiveDialog": "is about speech, and every answer is text",
     "mediaResolution": "the model service decides how images are shown",
     "responseMimeType": "every answer is text",
-    "responseModalities": "every answer is text; another value is refused",
-    "thinkingConfig": "the run decides whether the policy reasons; read as how to show reasoning",
-    "tools": "the schema of a tool's answer and whether the endpoint waits are not for the policy",
+    "responseModalities": "every answer is text; the gateway refuses any other value",
+    "thinkingConfig": (
+        "the run decides whether the policy reasons; the gateway reads only how to show reasoning"
+    ),
+    "tools": (
+        "keys about a tool's answer schema, and whether the endpoint waits, concern only "
+        "the endpoint"
+    ),
 }
 _READ: Final = frozenset(
     (
@@ -90,14 +95,14 @@ def read_gemini(
 
 
 def _contents(value: object) -> list[Any]:
-    """The contents; one alone and a text are a list of it."""
+    """The contents; a single content or a text becomes a list."""
     if isinstance(value, str):
         value = {"role": "user", "parts": [{"text": value}]}
     return a_list([value] if isinstance(value, dict) else value, "contents")
 
 
 def _tools(draft: Draft, tool: Json, index: int) -> list[Json]:
-    """The functions that a tool declares, and what else it is, as it came."""
+    """The functions that a tool declares; its other parts are unchanged."""
     place = f"tools[{index}].functionDeclarations"
     rest = {key: value for key, value in tool.items() if value is not None}
     declared = rest.pop("functionDeclarations", [])
@@ -157,7 +162,7 @@ def _read_tool_config(draft: Draft, value: object) -> None:
 
 
 def _read_config(draft: Draft, value: object) -> bool:
-    """Read generationConfig; returns whether the reasoning is to be shown."""
+    """Read generationConfig; returns whether the reasoning must be shown."""
     config = camel_keys({} if value is None else an_object(value, "generationConfig"))
     thinking = config.get("thinkingConfig")
     thinking = camel_keys(thinking) if isinstance(thinking, dict) else {}
@@ -174,7 +179,7 @@ def _read_config(draft: Draft, value: object) -> bool:
 
 
 def _same(name: str) -> Callable[[Draft, object], None]:
-    """Reads a parameter that Responses or the model service calls so."""
+    """Reads a parameter that has this name in Responses or at the model service."""
 
     def read(draft: Draft, value: object) -> None:
         draft.params[name] = value

@@ -1,7 +1,7 @@
 """Minted ids as thought signatures. Pure.
 
-A `thoughtSignature` is bytes in Base64, and programs decode and encode it: a minted id is sent as
-the Base64 of its text, filled up to whole groups so that the variants of Base64 agree on it.
+A `thoughtSignature` is bytes in Base64, which programs decode and encode again. So a minted id is
+sent as the Base64 of its text, padded to whole groups so that all variants of Base64 agree.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def signature_of(named: Minted) -> str:
 
 
 def minted_in(signature: str) -> str | None:
-    """The minted id in a signature; None for another endpoint's."""
+    """The minted id in a signature; None for another endpoint's signature."""
     if len(signature) > 2 * LONGEST_MINTED_ID:
         return None
     try:

@@ -32,14 +32,14 @@ _FINISHES: Final = {
 def gemini_document(request: GatewayRequest, answer: GatewayAnswer) -> Json:
     """The whole answer.
 
-    A call's args are an object, whatever the model wrote: see `OutputCall.arguments_object`.
+    A call's args are always an object, whatever the model wrote: see `OutputCall.arguments_object`.
     """
     parts = _answer_parts(request, answer)
     return _document(request, answer, parts, _FINISHES[finish_in(answer)])
 
 
 def gemini_events(request: GatewayRequest, answer: GatewayAnswer) -> Iterator[bytes]:
-    """The events of the same answer; the last has the reason why it ended."""
+    """The events of the same answer; the last event has the reason why the answer ended."""
     parts = [piece for part in _answer_parts(request, answer) for piece in _split(part)]
     for part in parts[:-1]:
         yield plain_event(_document(request, answer, [part], None))
@@ -62,7 +62,9 @@ def _document(
 
 
 def _answer_parts(request: GatewayRequest, answer: GatewayAnswer) -> list[Json]:
-    """At least one part: programs take an answer without any for a failure of the endpoint."""
+    """At least one part, because programs treat an answer without parts as a failure of the
+    endpoint.
+    """
     shows = request.reply.reasoning
     parts = [part for item in output_of(answer) for part in _parts(item, shows)]
     return parts or [{"text": ""}]
@@ -86,7 +88,7 @@ def _parts(item: OutputItem, shows_reasoning: bool) -> list[Json]:
 
 
 def _split(part: Json) -> Iterator[Json]:
-    """The part with its text in pieces; a signature stays with the last."""
+    """The part with its text in pieces; a signature stays with the last piece."""
     text = part.get("text", "")
     if len(text) <= MAX_DELTA:
         yield part

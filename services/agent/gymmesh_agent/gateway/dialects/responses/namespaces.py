@@ -1,9 +1,10 @@
-"""Tools in namespaces, as Codex offers those of MCP servers and of its own. Pure.
+"""Tools in namespaces, as Codex offers its own tools and those of MCP servers. Pure.
 
     {"type": "namespace", "name": "mcp__files__", "tools": [{"type": "function", "name": "read"}]}
 
-Few models know namespaces, so that each tool in one becomes a function tool with a name of both,
-and calls get their namespace back on the way out: Codex looks for `namespace` and `name`.
+Few models support namespaces. So each tool in a namespace becomes a function tool whose name has
+both names, and calls get their namespace back in the answer, because Codex looks for `namespace`
+and `name`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ class ToolNamespaces:
     """The names of one request's tools.
 
     Attributes:
-        names: from a flat name to its namespace and its name there.
+        names: for a flat name, its namespace and its name in the namespace.
     """
 
     def __init__(self) -> None:
@@ -31,7 +32,7 @@ class ToolNamespaces:
         self._counts: dict[str, int] = {}  # how many tools wanted a name
 
     def flattened(self, tools: list[Any]) -> list[Json]:
-        """The tools with each namespace replaced by its tools. The given ones are not changed.
+        """The tools, with each namespace replaced by its tools. The argument is not changed.
 
         A tool of a namespace that is not a function stays in a namespace of its own.
         """
@@ -48,7 +49,7 @@ class ToolNamespaces:
         return made
 
     def flat(self, namespace: str, name: object) -> str:
-        """The flat name of a call's tool, which may have been offered or not."""
+        """The flat name of a call's tool, whether or not the tool was offered."""
         if not isinstance(name, str):
             raise UnreadableRequest("a function_call must have a name")
         known = self._flat.get((namespace, name))

@@ -24,25 +24,25 @@ from gymmesh_agent.gateway.request import GatewayRequest, Json, ReplyOptions
 
 #: What a request may hold that `params` lacks, and why that does no harm.
 LEFT_OUT: Final[Mapping[str, str]] = {
-    "background": "false is the default; true is refused",
-    "client_metadata": "is about the program; read as hints",
-    "max_tool_calls": "counts tools that the endpoint runs, and the gateway offers none",
+    "background": "false is the default; the gateway refuses true",
+    "client_metadata": "describes the program; the gateway reads it only as a hint about who calls",
+    "max_tool_calls": "limits the tools that the endpoint runs; the gateway runs no tools",
     "metadata": "is for the endpoint's own records",
-    "prompt_cache_key": "chooses a cache at the endpoint; read as a hint",
+    "prompt_cache_key": (
+        "chooses a cache at the endpoint; the gateway reads it only as a hint about the session"
+    ),
     "prompt_cache_options": "chooses a cache at the endpoint",
     "prompt_cache_retention": "chooses a cache at the endpoint",
     "safety_identifier": "is for the endpoint's own records",
     "service_tier": "chooses a price at the endpoint",
-    "store": "the gateway records every call, and no program can fetch one later",
+    "store": "the gateway records every call, and no program can fetch a recorded call",
     "stream_options": "asks for padding against eavesdroppers on a network",
     "user": "is for the endpoint's own records",
     # Parts of parameters and items.
-    "include": (
-        "the named data comes with the endpoint's own tools, or is sent without being requested"
-    ),
-    "reasoning.summary": "the policy's reasoning is sent as it is",
-    "reasoning.generate_summary": "the policy's reasoning is sent as it is",
-    "input": "keys of items that the API does not define are the program's own notes",
+    "include": ("names data of the endpoint's own tools, or data that the gateway always sends"),
+    "reasoning.summary": "the gateway sends the policy's reasoning unchanged",
+    "reasoning.generate_summary": "the gateway sends the policy's reasoning unchanged",
+    "input": "an item's keys that the API does not define are the program's own notes",
 }
 _REFUSED: Final[Mapping[str, str]] = {
     "conversation": "send the whole conversation as input",

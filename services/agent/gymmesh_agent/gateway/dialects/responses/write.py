@@ -129,7 +129,7 @@ class _Events:
 
 
 def _head(request: GatewayRequest, answer: GatewayAnswer) -> Json:
-    """What is known of the response before its first item."""
+    """The response's fields that are known before its first item."""
     return {
         "id": response_id(answer, "resp"),
         "object": "response",
@@ -191,7 +191,7 @@ def _call(request: GatewayRequest, item: OutputCall) -> Json:
 
 
 def _opaque(item: OutputOpaque) -> Json:
-    """The item as it is, its ids minted."""
+    """The item unchanged, except that its ids are minted."""
     made = {**item.document}
     for key, prefix in (("id", "it"), ("call_id", "call")):
         if isinstance(made.get(key), str):
@@ -200,7 +200,7 @@ def _opaque(item: OutputOpaque) -> Json:
 
 
 def _begun(item: Json) -> Json:
-    """An item as its first event has it: without what its further events bring."""
+    """An item in its first event: without the parts that later events add."""
     kind = item.get("type")
     if kind == "message":
         return {**item, "status": "in_progress", "content": []}

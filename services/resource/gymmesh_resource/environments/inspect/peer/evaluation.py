@@ -161,7 +161,7 @@ def load_task(params: dict[str, Any]) -> TaskEvaluation:
         names = ", ".join(task.name for task in tasks) or "none"
         raise ValueError(f"found {len(tasks)} tasks ({names}); name one, as file.py@task")
     if tasks[0].sample_source is not None:
-        raise ValueError("the task makes its samples while it runs, so they can't be listed")
+        raise ValueError("the task creates its samples at run time, so gymmesh can't list them")
     return TaskEvaluation(tasks[0], model, params)
 
 

@@ -74,7 +74,7 @@ class JudgeApi(ModelAPI):
     ) -> ModelOutput:
         """One answer of the judge. Raises what the service does."""
         if self._refused:
-            raise RuntimeError("a scorer calls a model; give it one by the option judge: true")
+            raise RuntimeError("a scorer calls a model; set the option judge: true")
         if tools:
             raise RuntimeError("a scorer offers tools to the judge, which can't call any")
         wanted = {

@@ -132,7 +132,9 @@ def services_of(config: Any) -> list[dict[str, Any]]:
     if isinstance(config, ComposeConfig):
         return _compose(config, Path.cwd())
     if not isinstance(config, str):
-        raise ValueError(f"a sandbox can't be built from a {type(config).__name__}")
+        raise ValueError(
+            f"a sandbox can't be built from a configuration of the type {type(config).__name__}"
+        )
     path = Path(config).resolve()
     if is_compose_yaml(config):
         return _compose(parse_compose_yaml(str(path)), path.parent)
@@ -153,7 +155,9 @@ def _compose(config: ComposeConfig, folder: Path) -> list[dict[str, Any]]:
 def _compose_service(name: str, service: Any, folder: Path) -> dict[str, Any]:
     for key in _REFUSED:
         if getattr(service, key):
-            raise ValueError(f"the service {name} of its compose file has {key}")
+            raise ValueError(
+                f"the service {name} of its compose file has {key}, which is not supported"
+            )
     made: dict[str, Any] = {
         "name": name,
         "image": service.image or "",

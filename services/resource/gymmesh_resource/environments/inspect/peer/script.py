@@ -99,7 +99,7 @@ async def verify(_host: Any, params: dict[str, Any]) -> dict[str, Any]:
     session = _loaded[0].sessions[params["session"]]
     if session.api is None and not _loaded[0].ours:
         raise LookupError(
-            "nobody played the sample: with the option solver: own, its agent must be a program "
+            "no agent played the sample: with the option solver: own, the agent must be a program "
             "with the option program: environment"
         )
     await session.judge(params["items"], params["stop"])

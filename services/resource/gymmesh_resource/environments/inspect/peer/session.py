@@ -104,8 +104,8 @@ class SampleSession:
             raise PromptReached
         if self.sample.choices and _last_user(messages) != _last_user(self._shown):
             raise SampleFailed(
-                "the model is not shown the choices that the solver asks for: they change each "
-                "time it runs, or the row has another prompt; use the option solver: own"
+                "the row's prompt lacks the choices that the solver asks for, because they change "
+                "with each run or the row has another prompt; use the option solver: own"
             )
         left_out: list[str] = []
         self._tools = {tool.name: tool for tool in await _definitions(tools, left_out)}
@@ -164,7 +164,7 @@ class SampleSession:
     def end(self, sample: EvalSample | None) -> None:
         """The evaluation is done with it; None: it never ran."""
         if sample is None or sample.error is not None:
-            problem = "it was given up" if sample is None else sample.error.message
+            problem = "Inspect never ran the sample" if sample is None else sample.error.message
             for future in (self.opened, self.played, self.ended):
                 settle(future, self.failure or SampleFailed(problem))
             return

@@ -21,37 +21,37 @@ export const file_gymmesh_access_v1_access: GenFile = /*@__PURE__*/
   fileDesc("Ch5neW1tZXNoL2FjY2Vzcy92MS9hY2Nlc3MucHJvdG8SEWd5bW1lc2guYWNjZXNzLnYxKrUBCgpQZXJtaXNzaW9uEhoKFlBFUk1JU1NJT05fVU5TUEVDSUZJRUQQABIWChJQRVJNSVNTSU9OX09CU0VSVkUQARIWChJQRVJNSVNTSU9OX0NPTExFQ1QQAhIWChJQRVJNSVNTSU9OX0NPTlRST0wQAxIUChBQRVJNSVNTSU9OX1NFUlZFEAQSFwoTUEVSTUlTU0lPTl9SRUdJU1RFUhAFEhQKEFBFUk1JU1NJT05fQVVESVQQBjpfCgpwZXJtaXNzaW9uEh4uZ29vZ2xlLnByb3RvYnVmLk1ldGhvZE9wdGlvbnMYgZQDIAEoDjIdLmd5bW1lc2guYWNjZXNzLnYxLlBlcm1pc3Npb25SCnBlcm1pc3Npb25CfwoUaW8uZ3ltbWVzaC5hY2Nlc3MudjFCC0FjY2Vzc1Byb3RvUAFaRGdpdGh1Yi5jb20vZ3ltbWVzaC9neW1tZXNoL2NsaWVudHMvZ28vZ2VuL2d5bW1lc2gvYWNjZXNzL3YxO2FjY2Vzc3YxqgIRR3ltbWVzaC5BY2Nlc3MuVjFiBnByb3RvMw", [file_google_protobuf_descriptor]);
 
 /**
- * What an identity may do. In a configuration, a permission is the name of its
- * value in lower case without the prefix.
+ * What an identity may do. In a configuration, a permission has the value's name in
+ * lower case, without the prefix.
  *
  * @generated from enum gymmesh.access.v1.Permission
  */
 export enum Permission {
   /**
-   * No permission lets this be called. Every RPC of the contract has another
-   * one.
+   * Nobody may call an RPC with this permission. Every RPC of the contract has a
+   * different permission.
    *
    * @generated from enum value: PERMISSION_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
-   * See what there is: services, models, environments, the registry and runs.
-   * Nothing changes by it.
+   * Read descriptions and states: services, models, environments, the registry and
+   * runs. Calls with this permission change nothing.
    *
    * @generated from enum value: PERMISSION_OBSERVE = 1;
    */
   OBSERVE = 1,
 
   /**
-   * Have rollouts run, and take what comes of them.
+   * Run rollouts, and receive their results.
    *
    * @generated from enum value: PERMISSION_COLLECT = 2;
    */
   COLLECT = 2,
 
   /**
-   * Steer a run, and announce the weights of a model.
+   * Control a run, and announce the weights of a model.
    *
    * @generated from enum value: PERMISSION_CONTROL = 3;
    */
@@ -86,8 +86,8 @@ export const PermissionSchema: GenEnum<Permission> = /*@__PURE__*/
   enumDesc(file_gymmesh_access_v1_access, 0);
 
 /**
- * The permission that an RPC takes. The number is of the range for use within
- * one organisation; it is never sent, only read from descriptors.
+ * The permission that a caller needs for an RPC. The field number is from the range for
+ * use within one organisation. It is never sent; programs read it from descriptors.
  *
  * @generated from extension: gymmesh.access.v1.Permission permission = 51713;
  */

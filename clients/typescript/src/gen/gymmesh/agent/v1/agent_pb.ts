@@ -25,7 +25,7 @@ export const file_gymmesh_agent_v1_agent: GenFile = /*@__PURE__*/
   fileDesc("ChxneW1tZXNoL2FnZW50L3YxL2FnZW50LnByb3RvEhBneW1tZXNoLmFnZW50LnYxIqAFCg5Sb2xsb3V0T3B0aW9ucxIWCgltYXhfc3RlcHMYASABKA1IAIgBARIkChdtYXhfdG90YWxfb3V0cHV0X3Rva2VucxgCIAEoA0gBiAEBEhcKCm1heF93YWxsX3MYAyABKAFIAogBARIOCgZkZWx0YXMYBCABKAgSNgoHY2FwdHVyZRgFIAEoCzIgLmd5bW1lc2gubW9kZWwudjEuQ2FwdHVyZU9wdGlvbnNIA4gBARI8CgZtb2RlbHMYBiADKAsyLC5neW1tZXNoLmFnZW50LnYxLlJvbGxvdXRPcHRpb25zLk1vZGVsc0VudHJ5EhoKDW1heF9zdGFsZW5lc3MYByABKARIBIgBARIeChZhbGxvd190b2tlbl9kaXZlcmdlbmNlGAggASgIEhwKFHBhcmFtc19vdmVycmlkZV9qc29uGAkgASgMEhkKEXNraXBfdmVyaWZpY2F0aW9uGAogASgIEhcKCm1heF9ldmVudHMYCyABKARIBYgBARIcCg9tYXhfZXZlbnRfYnl0ZXMYDCABKARIBogBARIYCgthcHBlbmRfb25seRgNIAEoCEgHiAEBEh0KEGtlZXBfZmluYWxfc3RhdGUYDiABKAhICIgBARotCgtNb2RlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBQgwKCl9tYXhfc3RlcHNCGgoYX21heF90b3RhbF9vdXRwdXRfdG9rZW5zQg0KC19tYXhfd2FsbF9zQgoKCF9jYXB0dXJlQhAKDl9tYXhfc3RhbGVuZXNzQg0KC19tYXhfZXZlbnRzQhIKEF9tYXhfZXZlbnRfYnl0ZXNCDgoMX2FwcGVuZF9vbmx5QhMKEV9rZWVwX2ZpbmFsX3N0YXRlItIBChFSdW5Sb2xsb3V0UmVxdWVzdBIsCgR0YXNrGAEgASgLMhguZ3ltbWVzaC5yb2xsb3V0LnYxLlRhc2tCBOJBAQISGAoKcm9sbG91dF9pZBgCIAEoCUIE4kEBAhIVCgdhdHRlbXB0GAMgASgNQgTiQQEBEjwKB29wdGlvbnMYBCABKAsyIC5neW1tZXNoLmFnZW50LnYxLlJvbGxvdXRPcHRpb25zQgTiQQEBSACIAQESFAoGcnVuX2lkGAUgASgJQgTiQQEBQgoKCF9vcHRpb25zIkUKElJ1blJvbGxvdXRSZXNwb25zZRIvCgVldmVudBgBIAEoCzIgLmd5bW1lc2gucm9sbG91dC52MS5Sb2xsb3V0RXZlbnQilAIKDkNvbGxlY3RSZXF1ZXN0Ei8KBWhlbGxvGAEgASgLMh4uZ3ltbWVzaC5hZ2VudC52MS5Db2xsZWN0SGVsbG9IABIxCgZzdGFydHMYAiABKAsyHy5neW1tZXNoLmFnZW50LnYxLkNvbGxlY3RTdGFydHNIABIzCgdjYW5jZWxzGAMgASgLMiAuZ3ltbWVzaC5hZ2VudC52MS5Db2xsZWN0Q2FuY2Vsc0gAEjEKBmNyZWRpdBgEIAEoCzIfLmd5bW1lc2guYWdlbnQudjEuQ29sbGVjdENyZWRpdEgAEisKA2FjaxgFIAEoCzIcLmd5bW1lc2guYWdlbnQudjEuQ29sbGVjdEFja0gAQgkKB21lc3NhZ2UieAoMQ29sbGVjdEhlbGxvEhcKCXN0cmVhbV9pZBgBIAEoCUIE4kEBAhIZCgtsYXN0X2N1cnNvchgCIAEoBEIE4kEBARIUCgZjcmVkaXQYAyABKARCBOJBAQISHgoQY29udHJhY3RfdmVyc2lvbhgEIAEoCUIE4kEBASJFCg1Db2xsZWN0U3RhcnRzEjQKBnN0YXJ0cxgBIAMoCzIeLmd5bW1lc2guYWdlbnQudjEuQ29sbGVjdFN0YXJ0QgTiQQECImQKDENvbGxlY3RTdGFydBI6CgdyZXF1ZXN0GAEgASgLMiMuZ3ltbWVzaC5hZ2VudC52MS5SdW5Sb2xsb3V0UmVxdWVzdEIE4kEBAhIYCgp0aW1lb3V0X21zGAIgASgEQgTiQQEBIkYKDkNvbGxlY3RDYW5jZWxzEjQKCGF0dGVtcHRzGAEgAygLMhwuZ3ltbWVzaC5hZ2VudC52MS5BdHRlbXB0UmVmQgTiQQECIjEKCkF0dGVtcHRSZWYSEgoKcm9sbG91dF9pZBgBIAEoCRIPCgdhdHRlbXB0GAIgASgNIiUKDUNvbGxlY3RDcmVkaXQSFAoGZXZlbnRzGAEgASgEQgTiQQECIiIKCkNvbGxlY3RBY2sSFAoGY3Vyc29yGAEgASgEQgTiQQECIvMBCg9Db2xsZWN0UmVzcG9uc2USMwoHd2VsY29tZRgBIAEoCzIgLmd5bW1lc2guYWdlbnQudjEuQ29sbGVjdFdlbGNvbWVIABIxCgZldmVudHMYAiABKAsyHy5neW1tZXNoLmFnZW50LnYxLkNvbGxlY3RFdmVudHNIABI+Cg1zdGFydF9yZWZ1c2VkGAMgASgLMiUuZ3ltbWVzaC5hZ2VudC52MS5Db2xsZWN0U3RhcnRSZWZ1c2VkSAASLQoEbG9hZBgEIAEoCzIdLmd5bW1lc2guYWdlbnQudjEuQ29sbGVjdExvYWRIAEIJCgdtZXNzYWdlInsKDkNvbGxlY3RXZWxjb21lEg8KB3Jlc3VtZWQYASABKAgSFwoPcmVzdW1lX3dpbmRvd19zGAIgASgNEhAKCGNhcGFjaXR5GAMgASgNEhMKC2luc3RhbmNlX2lkGAQgASgJEhgKEGNvbnRyYWN0X3ZlcnNpb24YBSABKAkiUQoNQ29sbGVjdEV2ZW50cxIOCgZjdXJzb3IYASABKAQSMAoGZXZlbnRzGAIgAygLMiAuZ3ltbWVzaC5yb2xsb3V0LnYxLlJvbGxvdXRFdmVudCJpChNDb2xsZWN0U3RhcnRSZWZ1c2VkEi4KCGF0dGVtcHRzGAEgAygLMhwuZ3ltbWVzaC5hZ2VudC52MS5BdHRlbXB0UmVmEiIKBnN0YXR1cxgCIAEoCzISLmdvb2dsZS5ycGMuU3RhdHVzIj8KC0NvbGxlY3RMb2FkEg8KB3J1bm5pbmcYASABKA0SDwoHd2FpdGluZxgCIAEoDRIOCgZ0YXJnZXQYAyABKA0iTwoRSnVkZ2VHcm91cFJlcXVlc3QSOgoFZ3JvdXAYASABKAsyJS5neW1tZXNoLnZlcmlmeS52MS5WZXJpZnlHcm91cFJlcXVlc3RCBOJBAQIiRwoSSnVkZ2VHcm91cFJlc3BvbnNlEjEKCHZlcmRpY3RzGAEgAygLMh8uZ3ltbWVzaC52ZXJpZnkudjEuR3JvdXBWZXJkaWN0IhEKD0dldEFnZW50UmVxdWVzdCLKAQoQR2V0QWdlbnRSZXNwb25zZRIMCgRuYW1lGAEgASgJEg8KB3ZlcnNpb24YAiABKAkSEwoLZGVzY3JpcHRpb24YAyABKAkSEwoLbW9kZWxfcm9sZXMYBCADKAkSDwoHY29sbGVjdBgFIAEoCBIQCghjYXBhY2l0eRgGIAEoDRITCgtpbnN0YW5jZV9pZBgHIAEoCRIYChBjb250cmFjdF92ZXJzaW9uGAggASgJEhsKE2RlZmF1bHRfZW52aXJvbm1lbnQYCSABKAkygQMKDEFnZW50U2VydmljZRJfCgpSdW5Sb2xsb3V0EiMuZ3ltbWVzaC5hZ2VudC52MS5SdW5Sb2xsb3V0UmVxdWVzdBokLmd5bW1lc2guYWdlbnQudjEuUnVuUm9sbG91dFJlc3BvbnNlIgSIoBkCMAESWAoHQ29sbGVjdBIgLmd5bW1lc2guYWdlbnQudjEuQ29sbGVjdFJlcXVlc3QaIS5neW1tZXNoLmFnZW50LnYxLkNvbGxlY3RSZXNwb25zZSIEiKAZAigBMAESXQoKSnVkZ2VHcm91cBIjLmd5bW1lc2guYWdlbnQudjEuSnVkZ2VHcm91cFJlcXVlc3QaJC5neW1tZXNoLmFnZW50LnYxLkp1ZGdlR3JvdXBSZXNwb25zZSIEiKAZAhJXCghHZXRBZ2VudBIhLmd5bW1lc2guYWdlbnQudjEuR2V0QWdlbnRSZXF1ZXN0GiIuZ3ltbWVzaC5hZ2VudC52MS5HZXRBZ2VudFJlc3BvbnNlIgSIoBkBQnoKE2lvLmd5bW1lc2guYWdlbnQudjFCCkFnZW50UHJvdG9QAVpCZ2l0aHViLmNvbS9neW1tZXNoL2d5bW1lc2gvY2xpZW50cy9nby9nZW4vZ3ltbWVzaC9hZ2VudC92MTthZ2VudHYxqgIQR3ltbWVzaC5BZ2VudC5WMWIGcHJvdG8z", [file_gymmesh_access_v1_access, file_gymmesh_model_v1_tokens, file_gymmesh_rollout_v1_rollout, file_gymmesh_verify_v1_verify, file_google_api_field_behavior, file_google_rpc_status]);
 
 /**
- * How to run a rollout. Absent fields: as in the agent's configuration.
+ * How to run a rollout. If a field is absent, the agent's configuration applies.
  *
  * @generated from message gymmesh.agent.v1.RolloutOptions
  */
@@ -45,8 +45,8 @@ export type RolloutOptions = Message<"gymmesh.agent.v1.RolloutOptions"> & {
   maxTotalOutputTokens?: bigint | undefined;
 
   /**
-   * The most seconds of wall-clock time, an operator's budget: exceeding it is
-   * a failure (BUDGET), not a stop reason.
+   * The most seconds of wall-clock time. This is an operator's budget: a rollout that
+   * exceeds it fails (BUDGET).
    *
    * @generated from field: optional double max_wall_s = 3;
    */
@@ -75,15 +75,15 @@ export type RolloutOptions = Message<"gymmesh.agent.v1.RolloutOptions"> & {
   models: { [key: string]: string };
 
   /**
-   * Fail with WEIGHTS_STALE when the oldest weights of the rollout are more
-   * than this many versions behind the current ones.
+   * Fail with WEIGHTS_STALE if the oldest weights that the rollout used are more than
+   * this many versions behind the current weights.
    *
    * @generated from field: optional uint64 max_staleness = 7;
    */
   maxStaleness?: bigint | undefined;
 
   /**
-   * Only count, and do not fail on, a violation of the exact-token law.
+   * Count a violation of the exact-token law, but do not fail the rollout.
    *
    * @generated from field: bool allow_token_divergence = 8;
    */
@@ -164,21 +164,21 @@ export type RunRolloutRequest = Message<"gymmesh.agent.v1.RunRolloutRequest"> & 
   rolloutId: string;
 
   /**
-   * The attempt, from 1. Zero counts as 1.
+   * The number of the attempt, from 1. Zero means 1.
    *
    * @generated from field: uint32 attempt = 3;
    */
   attempt: number;
 
   /**
-   * How to run it.
+   * How to run the attempt.
    *
    * @generated from field: optional gymmesh.agent.v1.RolloutOptions options = 4;
    */
   options?: RolloutOptions | undefined;
 
   /**
-   * The run, for logs and metrics.
+   * The id of the run, for logs and metrics.
    *
    * @generated from field: string run_id = 5;
    */
@@ -288,9 +288,9 @@ export type CollectHello = Message<"gymmesh.agent.v1.CollectHello"> & {
   streamId: string;
 
   /**
-   * The last cursor that it has: stored, or in memory if only the connection was
-   * lost. Events after it are sent, even if they were sent before. It acknowledges
-   * nothing. Zero: a new stream, or one without a batch so far.
+   * The last cursor that the collector has: stored, or in memory if only the connection
+   * was lost. The agent sends the events after this cursor, even if it sent them before.
+   * This cursor acknowledges nothing. Zero: a new stream, or one without a batch so far.
    *
    * @generated from field: uint64 last_cursor = 2;
    */
@@ -354,8 +354,8 @@ export type CollectStart = Message<"gymmesh.agent.v1.CollectStart"> & {
   request?: RunRolloutRequest | undefined;
 
   /**
-   * Milliseconds from receipt by which it must end; zero: the collector sets no
-   * deadline. Exceeding it is a failure (DEADLINE).
+   * The attempt's deadline, in milliseconds after the agent received the start. An
+   * attempt that exceeds it fails (DEADLINE). Zero: no deadline from the collector.
    *
    * @generated from field: uint64 timeout_ms = 2;
    */
@@ -370,8 +370,8 @@ export const CollectStartSchema: GenMessage<CollectStart> = /*@__PURE__*/
   messageDesc(file_gymmesh_agent_v1_agent, 6);
 
 /**
- * Attempts to cancel. One that runs ends with `failed` (CANCELLED), one that waits
- * with `start_refused` / CALLER_CANCELLED; others are ignored.
+ * Attempts to cancel. An attempt that runs ends with `failed` (CANCELLED). An attempt
+ * that waits ends with `start_refused` / CALLER_CANCELLED. The agent ignores all others.
  *
  * @generated from message gymmesh.agent.v1.CollectCancels
  */
@@ -823,20 +823,20 @@ export const GetAgentResponseSchema: GenMessage<GetAgentResponse> = /*@__PURE__*
  */
 export const AgentService: GenService<{
   /**
-   * Runs one attempt and streams its events as they happen, by the stream law
-   * of gymmesh.rollout.v1. A failure of the rollout is a `failed` event and
-   * ends the stream with OK; the RPC itself fails only when no rollout began:
-   * a task without an environment is INVALID_ARGUMENT / REQUIRED_FIELD_MISSING with
-   * field `task.environment`, a task that names another agent NOT_FOUND /
-   * SERVICE_NOT_FOUND, an attempt that already runs here ALREADY_EXISTS /
-   * ROLLOUT_EXISTS, and a server that is shutting down UNAVAILABLE / DRAINING. Ids
-   * and names (rollout, run, environment, agent, models) that have control
-   * characters, or more than 512 characters, may be refused with INVALID_ARGUMENT /
-   * FIELD_INVALID. When the caller cancels or disconnects, the attempt is stopped and
-   * its session closed.
-   * The call's deadline is the rollout's. The agent reserves a short margin of it, so
-   * that `failed` (DEADLINE) still arrives. A caller must also expect a bare
-   * DEADLINE_EXCEEDED.
+   * Runs one attempt and streams its events as they happen, by the stream law of
+   * gymmesh.rollout.v1. If the rollout fails, the last event is `failed`, and the stream
+   * ends with OK. The RPC itself fails only if no rollout began:
+   *   - a task without an environment is INVALID_ARGUMENT / REQUIRED_FIELD_MISSING with
+   *     field `task.environment`;
+   *   - a task that names another agent is NOT_FOUND / SERVICE_NOT_FOUND;
+   *   - an attempt that already runs here is ALREADY_EXISTS / ROLLOUT_EXISTS;
+   *   - a server that is shutting down answers UNAVAILABLE / DRAINING.
+   * The server may refuse an id or name (of a rollout, run, environment, agent or model)
+   * with control characters, or with more than 512 characters: INVALID_ARGUMENT /
+   * FIELD_INVALID. When the caller cancels or disconnects, the agent stops the attempt
+   * and closes its session. The call's deadline is the deadline of the rollout. The agent
+   * ends the attempt shortly before the deadline, so that `failed` (DEADLINE) still
+   * arrives. A caller must also expect a DEADLINE_EXCEEDED without this event.
    *
    * @generated from rpc gymmesh.agent.v1.AgentService.RunRollout
    */
@@ -846,9 +846,9 @@ export const AgentService: GenService<{
     output: typeof RunRolloutResponseSchema;
   },
   /**
-   * Runs many rollouts over one stream, for collectors. The first message up
-   * must be `hello`; the first message down is `welcome`. Then starts, cancels,
-   * credit and acknowledgements go up, and batches of events come down.
+   * Runs many rollouts over one stream, for collectors. The collector's first message
+   * must be `hello`; the agent's first message is `welcome`. Then the collector sends
+   * starts, cancels, credit and acknowledgements, and the agent sends batches of events.
    *
    * Flow control: the agent sends at most as many events as it has credit for
    * (one unit each). Starts beyond the agent's capacity wait in a bounded queue. When
@@ -856,15 +856,15 @@ export const AgentService: GenService<{
    *
    * Reconnecting: batches have an increasing cursor. A collector that lost the
    * connection sends hello with its stream_id and the last cursor it has stored. The
-   * agent resumes right after it, without a gap or a repeat, for as long as it keeps
-   * unacknowledged events (`welcome.resume_window_s`). When it no longer can, it
-   * answers `welcome.resumed` false, and the collector starts new attempts of all
+   * agent resumes right after this cursor, without a gap or a repeat, as long as it keeps
+   * unacknowledged events (`welcome.resume_window_s`). If the agent cannot resume, it
+   * answers with `welcome.resumed` false. The collector then starts new attempts of all
    * rollouts that it had in flight.
-   * Rollouts continue while the collector is disconnected, up to that window; then
-   * they are cancelled. A start, a cancel or a refusal in transit may be lost with the
-   * connection: the collector resends cancels, and starts without an event so far. A
-   * second connection with the same stream_id takes over the stream, and the first
-   * ends with CANCELLED / CALLER_CANCELLED.
+   * While the collector is disconnected, rollouts continue up to `resume_window_s`; then
+   * the agent cancels them. A start, a cancel or a refusal in transit may be lost with
+   * the connection. So the collector sends cancels again, and starts that have no event
+   * so far. A second connection with the same stream_id takes over the stream. The first
+   * connection then ends with CANCELLED / CALLER_CANCELLED.
    *
    * A collector with nothing more to send ends its side of the stream. The agent ends
    * the other side with OK once all started attempts have ended. An agent that is

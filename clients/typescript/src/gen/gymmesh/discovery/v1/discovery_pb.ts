@@ -59,14 +59,14 @@ export const LocalitySchema: GenMessage<Locality> = /*@__PURE__*/
  */
 export type Instance = Message<"gymmesh.discovery.v1.Instance"> & {
   /**
-   * Unique among live instances.
+   * The instance's id, unique among live instances.
    *
    * @generated from field: string id = 1;
    */
   id: string;
 
   /**
-   * The kind: the full name of its main gRPC service, such as
+   * The kind of service: the full name of the instance's main gRPC service, such as
    * `gymmesh.model.v1.ModelService`.
    *
    * @generated from field: string service = 2;
@@ -74,8 +74,8 @@ export type Instance = Message<"gymmesh.discovery.v1.Instance"> & {
   service: string;
 
   /**
-   * The name that callers ask for, such as `policy` or `math`; instances of one
-   * name are interchangeable.
+   * The name under which callers look for the service, such as `policy` or `math`. All
+   * instances with one name are interchangeable.
    *
    * @generated from field: string name = 3;
    */
@@ -96,15 +96,15 @@ export type Instance = Message<"gymmesh.discovery.v1.Instance"> & {
   contractVersion: string;
 
   /**
-   * Free-form facts for operators; at most 64 keys. Holds no secrets.
+   * Free-form facts for operators; at most 64 keys. Must not contain secrets.
    *
    * @generated from field: map<string, string> meta = 6;
    */
   meta: { [key: string]: string };
 
   /**
-   * The instance's share of the load, relative to the others of its name; zero counts
-   * as 1.
+   * The instance's share of the load, relative to the other instances with its name.
+   * Zero means 1.
    *
    * @generated from field: uint32 weight = 7;
    */
@@ -161,7 +161,7 @@ export type RegisterRequest = Message<"gymmesh.discovery.v1.RegisterRequest"> & 
   leaseS: number;
 
   /**
-   * The current lease of this id, to replace the instance.
+   * The current lease of the instance's id, if the request replaces that instance.
    *
    * @generated from field: string lease_id = 3;
    */
@@ -182,14 +182,14 @@ export const RegisterRequestSchema: GenMessage<RegisterRequest> = /*@__PURE__*/
  */
 export type RegisterResponse = Message<"gymmesh.discovery.v1.RegisterResponse"> & {
   /**
-   * Names the lease; a secret of the instance.
+   * The lease's id, a secret of the instance.
    *
    * @generated from field: string lease_id = 1;
    */
   leaseId: string;
 
   /**
-   * Seconds until the lease expires unless renewed. Renew after a third of them.
+   * Seconds until the lease expires unless renewed. Renew after a third of this time.
    *
    * @generated from field: uint32 lease_s = 2;
    */
@@ -210,7 +210,7 @@ export const RegisterResponseSchema: GenMessage<RegisterResponse> = /*@__PURE__*
  */
 export type RenewRequest = Message<"gymmesh.discovery.v1.RenewRequest"> & {
   /**
-   * The lease.
+   * The lease's id.
    *
    * @generated from field: string lease_id = 1;
    */
@@ -259,7 +259,7 @@ export const RenewResponseSchema: GenMessage<RenewResponse> = /*@__PURE__*/
  */
 export type DeregisterRequest = Message<"gymmesh.discovery.v1.DeregisterRequest"> & {
   /**
-   * The lease.
+   * The lease's id.
    *
    * @generated from field: string lease_id = 1;
    */
@@ -295,14 +295,14 @@ export const DeregisterResponseSchema: GenMessage<DeregisterResponse> = /*@__PUR
  */
 export type ListInstancesRequest = Message<"gymmesh.discovery.v1.ListInstancesRequest"> & {
   /**
-   * Only of this kind; empty: all.
+   * Only instances of this kind of service; empty: all kinds.
    *
    * @generated from field: string service = 1;
    */
   service: string;
 
   /**
-   * Only of this name; empty: all.
+   * Only instances with this name; empty: all names.
    *
    * @generated from field: string name = 2;
    */
@@ -372,14 +372,14 @@ export const ListInstancesResponseSchema: GenMessage<ListInstancesResponse> = /*
  */
 export type WatchInstancesRequest = Message<"gymmesh.discovery.v1.WatchInstancesRequest"> & {
   /**
-   * Only of this kind; empty: all.
+   * Only instances of this kind of service; empty: all kinds.
    *
    * @generated from field: string service = 1;
    */
   service: string;
 
   /**
-   * Only of this name; empty: all.
+   * Only instances with this name; empty: all names.
    *
    * @generated from field: string name = 2;
    */
@@ -413,7 +413,7 @@ export type WatchInstancesResponse = Message<"gymmesh.discovery.v1.WatchInstance
    */
   change: {
     /**
-     * All matching instances. Replaces everything that the watcher knew.
+     * All matching instances. They replace all instances that the watcher knew.
      *
      * @generated from field: gymmesh.discovery.v1.InstanceSnapshot snapshot = 2;
      */
@@ -481,21 +481,21 @@ export enum Health {
   UNSPECIFIED = 0,
 
   /**
-   * Accepts calls.
+   * The instance accepts calls.
    *
    * @generated from enum value: HEALTH_SERVING = 1;
    */
   SERVING = 1,
 
   /**
-   * Runs, but accepts no calls (starting, or unhealthy).
+   * The instance runs, but accepts no calls (starting, or unhealthy).
    *
    * @generated from enum value: HEALTH_NOT_SERVING = 2;
    */
   NOT_SERVING = 2,
 
   /**
-   * Finishes its current calls and accepts no new ones.
+   * The instance finishes its current calls and accepts no new calls.
    *
    * @generated from enum value: HEALTH_DRAINING = 3;
    */
@@ -530,8 +530,8 @@ export const DiscoveryService: GenService<{
     output: typeof RegisterResponseSchema;
   },
   /**
-   * Extends a lease and reports health. NOT_FOUND / LEASE_NOT_FOUND if the lease has
-   * expired; the instance then registers again.
+   * Extends a lease and reports health. If the lease has expired, the call is NOT_FOUND /
+   * LEASE_NOT_FOUND, and the instance must register again.
    *
    * @generated from rpc gymmesh.discovery.v1.DiscoveryService.Renew
    */
@@ -564,8 +564,8 @@ export const DiscoveryService: GenService<{
   /**
    * Sends a snapshot of the matching instances first, then every change, each with an
    * increasing version. If a watcher falls behind, the server sends a new snapshot
-   * instead of the missed changes. Ends only with the call's deadline, its cancellation
-   * or the server's shutdown (UNAVAILABLE).
+   * instead of the missed changes. The stream ends only at the call's deadline, when the
+   * caller cancels it, or when the server shuts down (UNAVAILABLE).
    *
    * @generated from rpc gymmesh.discovery.v1.DiscoveryService.WatchInstances
    */

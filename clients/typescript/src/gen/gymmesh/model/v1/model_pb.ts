@@ -20,10 +20,10 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file gymmesh/model/v1/model.proto.
  */
 export const file_gymmesh_model_v1_model: GenFile = /*@__PURE__*/
-  fileDesc("ChxneW1tZXNoL21vZGVsL3YxL21vZGVsLnByb3RvEhBneW1tZXNoLm1vZGVsLnYxIrEBCg9Db252ZXJzYXRpb25SZWYSEAoCaWQYASABKAlCBOJBAQISHAoOcGFyZW50X2NhbGxfaWQYAiABKAlCBOJBAQESGgoMcGFyZW50X3Rva2VuGAMgASgMQgTiQQEBEkAKDXByZWZpeF90b2tlbnMYBCABKAsyHi5neW1tZXNoLm1vZGVsLnYxLlByZWZpeFRva2Vuc0IE4kEBAUgAiAEBQhAKDl9wcmVmaXhfdG9rZW5zIsUBCgxQcmVmaXhUb2tlbnMSFwoJdG9rZW5faWRzGAEgASgMQgTiQQECEhcKCWl0ZW1fZW5kcxgCIAMoDUIE4kEBAhJOCg5zaWRlX2RhdGFfcm93cxgDIAMoCzIwLmd5bW1lc2gubW9kZWwudjEuUHJlZml4VG9rZW5zLlNpZGVEYXRhUm93c0VudHJ5QgTiQQEBGjMKEVNpZGVEYXRhUm93c0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoBDoCOAEi+gIKFUNyZWF0ZVJlc3BvbnNlUmVxdWVzdBI6CgZwYXJhbXMYASABKAsyJC5neW1tZXNoLnJlc3BvbnNlcy52MS5SZXNwb25zZVBhcmFtc0IE4kEBAhIYCgpyb2xsb3V0X2lkGAIgASgJQgTiQQEBEhgKCnJlcXVlc3RfaWQYAyABKAlCBOJBAQESQgoMY29udmVyc2F0aW9uGAQgASgLMiEuZ3ltbWVzaC5tb2RlbC52MS5Db252ZXJzYXRpb25SZWZCBOJBAQFIAIgBARI8CgdjYXB0dXJlGAUgASgLMiAuZ3ltbWVzaC5tb2RlbC52MS5DYXB0dXJlT3B0aW9uc0IE4kEBAUgBiAEBEhUKB2NhbGxfaWQYBiABKAlCBOJBAQESFwoEc2VlZBgHIAEoA0IE4kEBAUgCiAEBEhkKC2FwcGVuZF9vbmx5GAggASgIQgTiQQEBQg8KDV9jb252ZXJzYXRpb25CCgoIX2NhcHR1cmVCBwoFX3NlZWQitAIKFkNyZWF0ZVJlc3BvbnNlUmVzcG9uc2USMAoIcmVzcG9uc2UYASABKAsyHi5neW1tZXNoLnJlc3BvbnNlcy52MS5SZXNwb25zZRIPCgdjYWxsX2lkGAIgASgJEjMKBnRva2VucxgDIAEoCzIeLmd5bW1lc2gubW9kZWwudjEuVG9rZW5DYXB0dXJlSACIAQESEAoIcXVldWVfdXMYBCABKAQSEgoKZnJvbV9jYWNoZRgFIAEoCBIaChJjb252ZXJzYXRpb25fdG9rZW4YBiABKAwSEwoLZW5kcG9pbnRfdXMYByABKAQSEAoIcmV0cnlfdXMYCCABKAQSLgoHcmV0cmllcxgJIAMoCzIdLmd5bW1lc2gubW9kZWwudjEuQ2FsbFJldHJpZXNCCQoHX3Rva2VucyJUChVTdHJlYW1SZXNwb25zZVJlcXVlc3QSOwoEY2FsbBgBIAEoCzInLmd5bW1lc2gubW9kZWwudjEuQ3JlYXRlUmVzcG9uc2VSZXF1ZXN0QgTiQQECIpIBChZTdHJlYW1SZXNwb25zZVJlc3BvbnNlEjAKBWRlbHRhGAEgASgLMh8uZ3ltbWVzaC5tb2RlbC52MS5SZXNwb25zZURlbHRhSAASPQoJY29tcGxldGVkGAIgASgLMiguZ3ltbWVzaC5tb2RlbC52MS5DcmVhdGVSZXNwb25zZVJlc3BvbnNlSABCBwoFZnJhbWUiaAoNUmVzcG9uc2VEZWx0YRIUCgxvdXRwdXRfaW5kZXgYASABKA0SDgoEdGV4dBgCIAEoDEgAEhMKCWFyZ3VtZW50cxgDIAEoDEgAEhMKCXJlYXNvbmluZxgEIAEoDEgAQgcKBWRlbHRhIjAKFEFib3J0UmVzcG9uc2VSZXF1ZXN0EhgKCnJlcXVlc3RfaWQYASABKAlCBOJBAQIiFwoVQWJvcnRSZXNwb25zZVJlc3BvbnNlIhEKD0dldE1vZGVsUmVxdWVzdCLHAgoRTW9kZWxDYXBhYmlsaXRpZXMSEQoJc3RyZWFtaW5nGAEgASgIEhEKCXRva2VuX2lkcxgCIAEoCBIQCghsb2dwcm9icxgDIAEoCBIVCg1jb252ZXJzYXRpb25zGAQgASgIEg0KBWFib3J0GAUgASgIEg4KBmltYWdlcxgGIAEoCBINCgV0b29scxgHIAEoCBIMCgRzZWVkGAggASgIEhMKC2FwcGVuZF9vbmx5GAkgASgIEhEKCXNpZGVfZGF0YRgKIAMoCRJDChRsb2dwcm9iX2Rpc3RyaWJ1dGlvbhgLIAEoDjIlLmd5bW1lc2gubW9kZWwudjEuTG9ncHJvYkRpc3RyaWJ1dGlvbhIPCgdzY29yaW5nGAwgASgIEhAKCGFkYXB0ZXJzGA0gASgIEhcKD3dlaWdodHNfbG9hZGluZxgOIAEoCCKrAgoQR2V0TW9kZWxSZXNwb25zZRIMCgRuYW1lGAEgASgJEg8KB2JhY2tlbmQYAiABKAkSFgoOZW5kcG9pbnRfbW9kZWwYAyABKAkSOQoMY2FwYWJpbGl0aWVzGAQgASgLMiMuZ3ltbWVzaC5tb2RlbC52MS5Nb2RlbENhcGFiaWxpdGllcxIWCg5jb250ZXh0X3Rva2VucxgFIAEoDRIcCg93ZWlnaHRzX3ZlcnNpb24YBiABKARIAIgBARIYChBjb250cmFjdF92ZXJzaW9uGAcgASgJEg8KB2FkYXB0ZXIYCCABKAkSFwoPYWRhcHRlcnNfaW5fdXNlGAkgAygJEhcKD2NhbGxzX2luX2ZsaWdodBgKIAEoDUISChBfd2VpZ2h0c192ZXJzaW9uIoUBChhTZXRXZWlnaHRzVmVyc2lvblJlcXVlc3QSGgoHdmVyc2lvbhgBIAEoBEIE4kEBAkgAiAEBEhUKB2FkYXB0ZXIYAiABKAlCBOJBAQESHAoJbG9hZGluZ19zGAMgASgNQgTiQQEBSAGIAQFCCgoIX3ZlcnNpb25CDAoKX2xvYWRpbmdfcyI/ChlTZXRXZWlnaHRzVmVyc2lvblJlc3BvbnNlEhUKCHByZXZpb3VzGAEgASgESACIAQFCCwoJX3ByZXZpb3VzIo4BChlTY29yZUNvbnRpbnVhdGlvbnNSZXF1ZXN0EjoKBnBhcmFtcxgBIAEoCzIkLmd5bW1lc2gucmVzcG9uc2VzLnYxLlJlc3BvbnNlUGFyYW1zQgTiQQECEhsKDWNvbnRpbnVhdGlvbnMYAiADKAlCBOJBAQISGAoKcm9sbG91dF9pZBgDIAEoCUIE4kEBASJIChFDb250aW51YXRpb25TY29yZRIRCgl0b2tlbl9pZHMYASABKAwSEAoIbG9ncHJvYnMYAiABKAwSDgoGZ3JlZWR5GAMgASgIIqwBChpTY29yZUNvbnRpbnVhdGlvbnNSZXNwb25zZRIzCgZzY29yZXMYASADKAsyIy5neW1tZXNoLm1vZGVsLnYxLkNvbnRpbnVhdGlvblNjb3JlEhUKDXByb21wdF90b2tlbnMYAiABKA0SHAoPd2VpZ2h0c192ZXJzaW9uGAMgASgESACIAQESEAoIcXVldWVfdXMYBCABKARCEgoQX3dlaWdodHNfdmVyc2lvbiJBChNSZWFkU2lkZURhdGFSZXF1ZXN0EhQKBmRpZ2VzdBgBIAEoDEIE4kEBAhIUCgZvZmZzZXQYAiABKARCBOJBAQEiMgoUUmVhZFNpZGVEYXRhUmVzcG9uc2USDAoEZGF0YRgBIAEoDBIMCgRzaXplGAIgASgEMvkFCgxNb2RlbFNlcnZpY2USaQoOQ3JlYXRlUmVzcG9uc2USJy5neW1tZXNoLm1vZGVsLnYxLkNyZWF0ZVJlc3BvbnNlUmVxdWVzdBooLmd5bW1lc2gubW9kZWwudjEuQ3JlYXRlUmVzcG9uc2VSZXNwb25zZSIEiKAZBBJrCg5TdHJlYW1SZXNwb25zZRInLmd5bW1lc2gubW9kZWwudjEuU3RyZWFtUmVzcG9uc2VSZXF1ZXN0GiguZ3ltbWVzaC5tb2RlbC52MS5TdHJlYW1SZXNwb25zZVJlc3BvbnNlIgSIoBkEMAESZgoNQWJvcnRSZXNwb25zZRImLmd5bW1lc2gubW9kZWwudjEuQWJvcnRSZXNwb25zZVJlcXVlc3QaJy5neW1tZXNoLm1vZGVsLnYxLkFib3J0UmVzcG9uc2VSZXNwb25zZSIEiKAZBBJXCghHZXRNb2RlbBIhLmd5bW1lc2gubW9kZWwudjEuR2V0TW9kZWxSZXF1ZXN0GiIuZ3ltbWVzaC5tb2RlbC52MS5HZXRNb2RlbFJlc3BvbnNlIgSIoBkBEnIKEVNldFdlaWdodHNWZXJzaW9uEiouZ3ltbWVzaC5tb2RlbC52MS5TZXRXZWlnaHRzVmVyc2lvblJlcXVlc3QaKy5neW1tZXNoLm1vZGVsLnYxLlNldFdlaWdodHNWZXJzaW9uUmVzcG9uc2UiBIigGQMSdQoSU2NvcmVDb250aW51YXRpb25zEisuZ3ltbWVzaC5tb2RlbC52MS5TY29yZUNvbnRpbnVhdGlvbnNSZXF1ZXN0GiwuZ3ltbWVzaC5tb2RlbC52MS5TY29yZUNvbnRpbnVhdGlvbnNSZXNwb25zZSIEiKAZBBJlCgxSZWFkU2lkZURhdGESJS5neW1tZXNoLm1vZGVsLnYxLlJlYWRTaWRlRGF0YVJlcXVlc3QaJi5neW1tZXNoLm1vZGVsLnYxLlJlYWRTaWRlRGF0YVJlc3BvbnNlIgSIoBkCMAFCegoTaW8uZ3ltbWVzaC5tb2RlbC52MUIKTW9kZWxQcm90b1ABWkJnaXRodWIuY29tL2d5bW1lc2gvZ3ltbWVzaC9jbGllbnRzL2dvL2dlbi9neW1tZXNoL21vZGVsL3YxO21vZGVsdjGqAhBHeW1tZXNoLk1vZGVsLlYxYgZwcm90bzM", [file_gymmesh_access_v1_access, file_gymmesh_model_v1_retries, file_gymmesh_model_v1_tokens, file_gymmesh_responses_v1_responses, file_google_api_field_behavior]);
+  fileDesc("ChxneW1tZXNoL21vZGVsL3YxL21vZGVsLnByb3RvEhBneW1tZXNoLm1vZGVsLnYxIrEBCg9Db252ZXJzYXRpb25SZWYSEAoCaWQYASABKAlCBOJBAQISHAoOcGFyZW50X2NhbGxfaWQYAiABKAlCBOJBAQESGgoMcGFyZW50X3Rva2VuGAMgASgMQgTiQQEBEkAKDXByZWZpeF90b2tlbnMYBCABKAsyHi5neW1tZXNoLm1vZGVsLnYxLlByZWZpeFRva2Vuc0IE4kEBAUgAiAEBQhAKDl9wcmVmaXhfdG9rZW5zIsUBCgxQcmVmaXhUb2tlbnMSFwoJdG9rZW5faWRzGAEgASgMQgTiQQECEhcKCWl0ZW1fZW5kcxgCIAMoDUIE4kEBAhJOCg5zaWRlX2RhdGFfcm93cxgDIAMoCzIwLmd5bW1lc2gubW9kZWwudjEuUHJlZml4VG9rZW5zLlNpZGVEYXRhUm93c0VudHJ5QgTiQQEBGjMKEVNpZGVEYXRhUm93c0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoBDoCOAEi+gIKFUNyZWF0ZVJlc3BvbnNlUmVxdWVzdBI6CgZwYXJhbXMYASABKAsyJC5neW1tZXNoLnJlc3BvbnNlcy52MS5SZXNwb25zZVBhcmFtc0IE4kEBAhIYCgpyb2xsb3V0X2lkGAIgASgJQgTiQQEBEhgKCnJlcXVlc3RfaWQYAyABKAlCBOJBAQESQgoMY29udmVyc2F0aW9uGAQgASgLMiEuZ3ltbWVzaC5tb2RlbC52MS5Db252ZXJzYXRpb25SZWZCBOJBAQFIAIgBARI8CgdjYXB0dXJlGAUgASgLMiAuZ3ltbWVzaC5tb2RlbC52MS5DYXB0dXJlT3B0aW9uc0IE4kEBAUgBiAEBEhUKB2NhbGxfaWQYBiABKAlCBOJBAQESFwoEc2VlZBgHIAEoA0IE4kEBAUgCiAEBEhkKC2FwcGVuZF9vbmx5GAggASgIQgTiQQEBQg8KDV9jb252ZXJzYXRpb25CCgoIX2NhcHR1cmVCBwoFX3NlZWQitAIKFkNyZWF0ZVJlc3BvbnNlUmVzcG9uc2USMAoIcmVzcG9uc2UYASABKAsyHi5neW1tZXNoLnJlc3BvbnNlcy52MS5SZXNwb25zZRIPCgdjYWxsX2lkGAIgASgJEjMKBnRva2VucxgDIAEoCzIeLmd5bW1lc2gubW9kZWwudjEuVG9rZW5DYXB0dXJlSACIAQESEAoIcXVldWVfdXMYBCABKAQSEgoKZnJvbV9jYWNoZRgFIAEoCBIaChJjb252ZXJzYXRpb25fdG9rZW4YBiABKAwSEwoLZW5kcG9pbnRfdXMYByABKAQSEAoIcmV0cnlfdXMYCCABKAQSLgoHcmV0cmllcxgJIAMoCzIdLmd5bW1lc2gubW9kZWwudjEuQ2FsbFJldHJpZXNCCQoHX3Rva2VucyJUChVTdHJlYW1SZXNwb25zZVJlcXVlc3QSOwoEY2FsbBgBIAEoCzInLmd5bW1lc2gubW9kZWwudjEuQ3JlYXRlUmVzcG9uc2VSZXF1ZXN0QgTiQQECIpIBChZTdHJlYW1SZXNwb25zZVJlc3BvbnNlEjAKBWRlbHRhGAEgASgLMh8uZ3ltbWVzaC5tb2RlbC52MS5SZXNwb25zZURlbHRhSAASPQoJY29tcGxldGVkGAIgASgLMiguZ3ltbWVzaC5tb2RlbC52MS5DcmVhdGVSZXNwb25zZVJlc3BvbnNlSABCBwoFZnJhbWUiaAoNUmVzcG9uc2VEZWx0YRIUCgxvdXRwdXRfaW5kZXgYASABKA0SDgoEdGV4dBgCIAEoDEgAEhMKCWFyZ3VtZW50cxgDIAEoDEgAEhMKCXJlYXNvbmluZxgEIAEoDEgAQgcKBWRlbHRhIjAKFEFib3J0UmVzcG9uc2VSZXF1ZXN0EhgKCnJlcXVlc3RfaWQYASABKAlCBOJBAQIiFwoVQWJvcnRSZXNwb25zZVJlc3BvbnNlIhEKD0dldE1vZGVsUmVxdWVzdCLHAgoRTW9kZWxDYXBhYmlsaXRpZXMSEQoJc3RyZWFtaW5nGAEgASgIEhEKCXRva2VuX2lkcxgCIAEoCBIQCghsb2dwcm9icxgDIAEoCBIVCg1jb252ZXJzYXRpb25zGAQgASgIEg0KBWFib3J0GAUgASgIEg4KBmltYWdlcxgGIAEoCBINCgV0b29scxgHIAEoCBIMCgRzZWVkGAggASgIEhMKC2FwcGVuZF9vbmx5GAkgASgIEhEKCXNpZGVfZGF0YRgKIAMoCRJDChRsb2dwcm9iX2Rpc3RyaWJ1dGlvbhgLIAEoDjIlLmd5bW1lc2gubW9kZWwudjEuTG9ncHJvYkRpc3RyaWJ1dGlvbhIPCgdzY29yaW5nGAwgASgIEhAKCGFkYXB0ZXJzGA0gASgIEhcKD3dlaWdodHNfbG9hZGluZxgOIAEoCCKrAgoQR2V0TW9kZWxSZXNwb25zZRIMCgRuYW1lGAEgASgJEg8KB2JhY2tlbmQYAiABKAkSFgoOZW5kcG9pbnRfbW9kZWwYAyABKAkSOQoMY2FwYWJpbGl0aWVzGAQgASgLMiMuZ3ltbWVzaC5tb2RlbC52MS5Nb2RlbENhcGFiaWxpdGllcxIWCg5jb250ZXh0X3Rva2VucxgFIAEoDRIcCg93ZWlnaHRzX3ZlcnNpb24YBiABKARIAIgBARIYChBjb250cmFjdF92ZXJzaW9uGAcgASgJEg8KB2FkYXB0ZXIYCCABKAkSFwoPYWRhcHRlcnNfaW5fdXNlGAkgAygJEhcKD2NhbGxzX2luX2ZsaWdodBgKIAEoDUISChBfd2VpZ2h0c192ZXJzaW9uIp4BChhTZXRXZWlnaHRzVmVyc2lvblJlcXVlc3QSGgoHdmVyc2lvbhgBIAEoBEIE4kEBAkgAiAEBEhUKB2FkYXB0ZXIYAiABKAlCBOJBAQESHAoJbG9hZGluZ19zGAMgASgNQgTiQQEBSAGIAQESFwoJZW5kcG9pbnRzGAQgAygJQgTiQQEBQgoKCF92ZXJzaW9uQgwKCl9sb2FkaW5nX3MiPwoZU2V0V2VpZ2h0c1ZlcnNpb25SZXNwb25zZRIVCghwcmV2aW91cxgBIAEoBEgAiAEBQgsKCV9wcmV2aW91cyKOAQoZU2NvcmVDb250aW51YXRpb25zUmVxdWVzdBI6CgZwYXJhbXMYASABKAsyJC5neW1tZXNoLnJlc3BvbnNlcy52MS5SZXNwb25zZVBhcmFtc0IE4kEBAhIbCg1jb250aW51YXRpb25zGAIgAygJQgTiQQECEhgKCnJvbGxvdXRfaWQYAyABKAlCBOJBAQEiSAoRQ29udGludWF0aW9uU2NvcmUSEQoJdG9rZW5faWRzGAEgASgMEhAKCGxvZ3Byb2JzGAIgASgMEg4KBmdyZWVkeRgDIAEoCCKsAQoaU2NvcmVDb250aW51YXRpb25zUmVzcG9uc2USMwoGc2NvcmVzGAEgAygLMiMuZ3ltbWVzaC5tb2RlbC52MS5Db250aW51YXRpb25TY29yZRIVCg1wcm9tcHRfdG9rZW5zGAIgASgNEhwKD3dlaWdodHNfdmVyc2lvbhgDIAEoBEgAiAEBEhAKCHF1ZXVlX3VzGAQgASgEQhIKEF93ZWlnaHRzX3ZlcnNpb24iQQoTUmVhZFNpZGVEYXRhUmVxdWVzdBIUCgZkaWdlc3QYASABKAxCBOJBAQISFAoGb2Zmc2V0GAIgASgEQgTiQQEBIjIKFFJlYWRTaWRlRGF0YVJlc3BvbnNlEgwKBGRhdGEYASABKAwSDAoEc2l6ZRgCIAEoBDL5BQoMTW9kZWxTZXJ2aWNlEmkKDkNyZWF0ZVJlc3BvbnNlEicuZ3ltbWVzaC5tb2RlbC52MS5DcmVhdGVSZXNwb25zZVJlcXVlc3QaKC5neW1tZXNoLm1vZGVsLnYxLkNyZWF0ZVJlc3BvbnNlUmVzcG9uc2UiBIigGQQSawoOU3RyZWFtUmVzcG9uc2USJy5neW1tZXNoLm1vZGVsLnYxLlN0cmVhbVJlc3BvbnNlUmVxdWVzdBooLmd5bW1lc2gubW9kZWwudjEuU3RyZWFtUmVzcG9uc2VSZXNwb25zZSIEiKAZBDABEmYKDUFib3J0UmVzcG9uc2USJi5neW1tZXNoLm1vZGVsLnYxLkFib3J0UmVzcG9uc2VSZXF1ZXN0GicuZ3ltbWVzaC5tb2RlbC52MS5BYm9ydFJlc3BvbnNlUmVzcG9uc2UiBIigGQQSVwoIR2V0TW9kZWwSIS5neW1tZXNoLm1vZGVsLnYxLkdldE1vZGVsUmVxdWVzdBoiLmd5bW1lc2gubW9kZWwudjEuR2V0TW9kZWxSZXNwb25zZSIEiKAZARJyChFTZXRXZWlnaHRzVmVyc2lvbhIqLmd5bW1lc2gubW9kZWwudjEuU2V0V2VpZ2h0c1ZlcnNpb25SZXF1ZXN0GisuZ3ltbWVzaC5tb2RlbC52MS5TZXRXZWlnaHRzVmVyc2lvblJlc3BvbnNlIgSIoBkDEnUKElNjb3JlQ29udGludWF0aW9ucxIrLmd5bW1lc2gubW9kZWwudjEuU2NvcmVDb250aW51YXRpb25zUmVxdWVzdBosLmd5bW1lc2gubW9kZWwudjEuU2NvcmVDb250aW51YXRpb25zUmVzcG9uc2UiBIigGQQSZQoMUmVhZFNpZGVEYXRhEiUuZ3ltbWVzaC5tb2RlbC52MS5SZWFkU2lkZURhdGFSZXF1ZXN0GiYuZ3ltbWVzaC5tb2RlbC52MS5SZWFkU2lkZURhdGFSZXNwb25zZSIEiKAZAjABQnoKE2lvLmd5bW1lc2gubW9kZWwudjFCCk1vZGVsUHJvdG9QAVpCZ2l0aHViLmNvbS9neW1tZXNoL2d5bW1lc2gvY2xpZW50cy9nby9nZW4vZ3ltbWVzaC9tb2RlbC92MTttb2RlbHYxqgIQR3ltbWVzaC5Nb2RlbC5WMWIGcHJvdG8z", [file_gymmesh_access_v1_access, file_gymmesh_model_v1_retries, file_gymmesh_model_v1_tokens, file_gymmesh_responses_v1_responses, file_google_api_field_behavior]);
 
 /**
- * A call's position in a conversation, so that only new items are sent.
+ * A call's position in a conversation. With it, a caller sends only the new items.
  *
  * @generated from message gymmesh.model.v1.ConversationRef
  */
@@ -37,28 +37,28 @@ export type ConversationRef = Message<"gymmesh.model.v1.ConversationRef"> & {
   id: string;
 
   /**
-   * The call that this one continues: its input and output come before
-   * `params.input`. Empty: `params.input` is the whole conversation.
+   * The id of the parent call, which this call continues. The parent's input and output
+   * come before `params.input`. Empty: `params.input` is the whole conversation.
    *
    * @generated from field: string parent_call_id = 2;
    */
   parentCallId: string;
 
   /**
-   * The `conversation_token` that came with the parent call's answer; set
-   * exactly when `parent_call_id` is. A server that does not hold the call with
-   * exactly this token answers FAILED_PRECONDITION / CONVERSATION_UNKNOWN. The token
-   * is opaque to the caller. A caller that has since changed any item of the
-   * conversation must send the whole conversation.
+   * The `conversation_token` of the parent call's answer. Set exactly when
+   * `parent_call_id` is set. A server that does not hold the parent call with this token
+   * answers FAILED_PRECONDITION / CONVERSATION_UNKNOWN. The token is opaque to the
+   * caller. If the caller has since changed any item of the conversation, it must send
+   * the whole conversation.
    *
    * @generated from field: bytes parent_token = 3;
    */
   parentToken: Uint8Array;
 
   /**
-   * The tokens of the conversation so far, sent by a caller that resends a
-   * conversation whole after CONVERSATION_UNKNOWN, so that nothing the model
-   * wrote is tokenised again.
+   * The tokens of the conversation so far. A caller sets them when it sends the whole
+   * conversation again after CONVERSATION_UNKNOWN. So text that the model wrote is not
+   * tokenised again.
    *
    * @generated from field: optional gymmesh.model.v1.PrefixTokens prefix_tokens = 4;
    */
@@ -86,22 +86,22 @@ export type PrefixTokens = Message<"gymmesh.model.v1.PrefixTokens"> & {
   tokenIds: Uint8Array;
 
   /**
-   * For each of the leading items of `params.input` that the tokens cover, the
-   * number of tokens up to and including it. An item whose own end is not known
-   * has the next known end: a caller that knows only where calls begin and end sets
-   * the prompt's end for all items of a call's prompt, and the answer's end for all
-   * items of its answer. The last end is the number of tokens. If it is less, or
-   * there is none, the items of the remaining tokens were changed, and the call is a
-   * fork (FORK_REASON_HISTORY_REWRITTEN).
+   * The tokens cover the first items of `params.input`. For each of these items: the
+   * number of tokens up to and including the item. If an item's own end is not known, it
+   * has the next known end. For example, a caller that knows only where calls begin and
+   * end uses the prompt's end for all items of a prompt, and the answer's end for all
+   * items of an answer. The last end is normally the number of tokens. If the last end is
+   * less, or there are no ends, the items of the remaining tokens were changed, and the
+   * call is a fork (FORK_REASON_HISTORY_REWRITTEN).
    *
    * @generated from field: repeated uint32 item_ends = 2;
    */
   itemEnds: number[];
 
   /**
-   * By the name of side data, how many leading tokens have a row in the calls
-   * before, without a gap. The answer then has the rows behind these. A name that
-   * is missing: none.
+   * For each name of side data: how many tokens from the start, without a gap, have a row
+   * in earlier calls. The answer then has the rows of the tokens after these. A name that
+   * is missing counts as zero.
    *
    * @generated from field: map<string, uint64> side_data_rows = 3;
    */
@@ -130,52 +130,52 @@ export type CreateResponseRequest = Message<"gymmesh.model.v1.CreateResponseRequ
   params?: ResponseParams | undefined;
 
   /**
-   * The rollout on whose behalf the call is made: for routing to the replica
-   * that holds its prefix, for metrics, and for attributing usage. Empty
-   * outside rollouts.
+   * The rollout on whose behalf the call is made; empty outside rollouts. The server uses
+   * it to route the call to the endpoint that holds the rollout's prefix, for metrics,
+   * and to attribute usage.
    *
    * @generated from field: string rollout_id = 2;
    */
   rolloutId: string;
 
   /**
-   * Makes a retry safe: the same id at the same instance returns the same
-   * response for ten minutes after the call's end, or until 4,096 later calls
-   * have ended; after that it samples again. The same id with a different request
-   * within that time is FAILED_PRECONDITION / REQUEST_ID_REUSED. A failed call is
-   * not remembered: the same id then samples again, for sampling has no side
-   * effect. Empty: every call samples again.
+   * Makes a retry safe: a call with the same id at the same instance returns the same
+   * response. The server remembers the id for ten minutes after the call's end, or until
+   * 4,096 later calls have ended; after that it samples again. The same id with a
+   * different request within that time is FAILED_PRECONDITION / REQUEST_ID_REUSED. The
+   * server does not remember a failed call: a retry then samples again, since sampling
+   * has no side effect. Empty: every call samples.
    *
    * @generated from field: string request_id = 3;
    */
   requestId: string;
 
   /**
-   * The conversation that the call belongs to. Absent: `params.input` is whole
-   * and nothing is cached.
+   * The conversation that the call belongs to. Absent: `params.input` is the whole
+   * conversation, and the server caches nothing.
    *
    * @generated from field: optional gymmesh.model.v1.ConversationRef conversation = 4;
    */
   conversation?: ConversationRef | undefined;
 
   /**
-   * What to capture beside the response.
+   * What to capture in addition to the response.
    *
    * @generated from field: optional gymmesh.model.v1.CaptureOptions capture = 5;
    */
   capture?: CaptureOptions | undefined;
 
   /**
-   * The call's id for `parent_call_id` of later calls, chosen by the caller;
-   * the server makes one when it is empty.
+   * The call's id, which later calls use as `parent_call_id`. The caller chooses it; if
+   * it is empty, the server makes one.
    *
    * @generated from field: string call_id = 6;
    */
   callId: string;
 
   /**
-   * Seeds the sampling; absent: the backend chooses. A backend that cannot seed its
-   * sampling ignores it, and GetModel says so.
+   * The seed of the sampling; absent: the backend chooses. A backend that cannot seed its
+   * sampling ignores this field, and GetModel says so.
    *
    * @generated from field: optional int64 seed = 7;
    */
@@ -183,9 +183,9 @@ export type CreateResponseRequest = Message<"gymmesh.model.v1.CreateResponseRequ
 
   /**
    * Keep the tokens of the conversation so far, and render only the new items after
-   * them, even if the chat template would now write the history differently. If
-   * that is not possible, the whole prompt is rendered, as a fork. A server without
-   * the capability `append_only` ignores it.
+   * these tokens, even if the chat template would write the history differently in this
+   * call. If that is not possible, the server renders the whole prompt, as a fork. A
+   * server without the capability `append_only` ignores this field.
    *
    * @generated from field: bool append_only = 8;
    */
@@ -213,39 +213,39 @@ export type CreateResponseResponse = Message<"gymmesh.model.v1.CreateResponseRes
   response?: Response | undefined;
 
   /**
-   * The id by which later calls name this one.
+   * The call's id, which later calls use as `parent_call_id`.
    *
    * @generated from field: string call_id = 2;
    */
   callId: string;
 
   /**
-   * The tokens, as far as asked for and available.
+   * The tokens, if requested and available.
    *
    * @generated from field: optional gymmesh.model.v1.TokenCapture tokens = 3;
    */
   tokens?: TokenCapture | undefined;
 
   /**
-   * Microseconds that the call waited in the service for a place.
+   * Microseconds that the call waited in the service for a free place.
    *
    * @generated from field: uint64 queue_us = 4;
    */
   queueUs: bigint;
 
   /**
-   * True when the answer came from an earlier call with the same request_id, and
-   * `response`, `call_id` and `tokens` are then those of that call; or when it
-   * came from a response cache: then `response` is that of the call that was
-   * kept, whose tokens were not consumed again.
+   * True when the answer came from an earlier call with the same request_id; `response`,
+   * `call_id` and `tokens` are then those of that call. Also true when the answer came
+   * from a response cache; `response` is then the cached one, and its tokens were not
+   * consumed again.
    *
    * @generated from field: bool from_cache = 5;
    */
   fromCache: boolean;
 
   /**
-   * Identifies the conversation up to and including this answer, as the server holds
-   * it; for `parent_token` of the next call. At most 64 bytes, and unique to this
+   * Identifies the conversation up to and including this answer, as the server holds it.
+   * The next call sends it as `parent_token`. At most 64 bytes, and unique to this
    * answer. Empty when the call had no `conversation`, or when the server keeps
    * nothing; the next call must then send the whole conversation.
    *
@@ -254,21 +254,21 @@ export type CreateResponseResponse = Message<"gymmesh.model.v1.CreateResponseRes
   conversationToken: Uint8Array;
 
   /**
-   * Microseconds from sending the request that was answered to its answer.
+   * Microseconds of the last request to the endpoint, the one that was answered.
    *
    * @generated from field: uint64 endpoint_us = 7;
    */
   endpointUs: bigint;
 
   /**
-   * Microseconds spent on requests before that one, and waiting between them.
+   * Microseconds of earlier requests, which failed, and of the waits between requests.
    *
    * @generated from field: uint64 retry_us = 8;
    */
   retryUs: bigint;
 
   /**
-   * The retries at the endpoint, by reason, in the order of each reason's first.
+   * The retries at the endpoint, by reason, in the order in which the reasons occurred.
    *
    * @generated from field: repeated gymmesh.model.v1.CallRetries retries = 9;
    */
@@ -324,7 +324,7 @@ export type StreamResponseResponse = Message<"gymmesh.model.v1.StreamResponseRes
     case: "delta";
   } | {
     /**
-     * The whole answer; last.
+     * The whole answer. The last frame of the stream.
      *
      * @generated from field: gymmesh.model.v1.CreateResponseResponse completed = 2;
      */
@@ -429,7 +429,7 @@ export const AbortResponseResponseSchema: GenMessage<AbortResponseResponse> = /*
   messageDesc(file_gymmesh_model_v1_model, 8);
 
 /**
- * Asks what the model is.
+ * Requests the model's description.
  *
  * @generated from message gymmesh.model.v1.GetModelRequest
  */
@@ -444,7 +444,7 @@ export const GetModelRequestSchema: GenMessage<GetModelRequest> = /*@__PURE__*/
   messageDesc(file_gymmesh_model_v1_model, 9);
 
 /**
- * What a model service can do.
+ * The capabilities of a model service.
  *
  * @generated from message gymmesh.model.v1.ModelCapabilities
  */
@@ -471,8 +471,8 @@ export type ModelCapabilities = Message<"gymmesh.model.v1.ModelCapabilities"> & 
   logprobs: boolean;
 
   /**
-   * Conversations are cached, so that only new items need be sent. When
-   * `token_ids` is set, too, they are continued token by token.
+   * Conversations are cached, so callers can send only new items. If `token_ids` is also
+   * set, conversations are continued token by token.
    *
    * @generated from field: bool conversations = 4;
    */
@@ -486,14 +486,14 @@ export type ModelCapabilities = Message<"gymmesh.model.v1.ModelCapabilities"> & 
   abort: boolean;
 
   /**
-   * Images are understood.
+   * Images are supported.
    *
    * @generated from field: bool images = 6;
    */
   images: boolean;
 
   /**
-   * Function tools are understood.
+   * Function tools are supported.
    *
    * @generated from field: bool tools = 7;
    */
@@ -521,7 +521,7 @@ export type ModelCapabilities = Message<"gymmesh.model.v1.ModelCapabilities"> & 
   sideData: string[];
 
   /**
-   * Which distribution captured log probabilities are of.
+   * The probability distribution that captured log probabilities refer to.
    *
    * @generated from field: gymmesh.model.v1.LogprobDistribution logprob_distribution = 11;
    */
@@ -542,8 +542,8 @@ export type ModelCapabilities = Message<"gymmesh.model.v1.ModelCapabilities"> & 
   adapters: boolean;
 
   /**
-   * Calls can wait for new weights: `SetWeightsVersionRequest.loading_s` is honoured.
-   * A server without it would announce the version at once.
+   * Calls can wait for new weights: `SetWeightsVersionRequest.loading_s` is honoured. A
+   * server without this capability would set the version at once.
    *
    * @generated from field: bool weights_loading = 14;
    */
@@ -558,7 +558,7 @@ export const ModelCapabilitiesSchema: GenMessage<ModelCapabilities> = /*@__PURE_
   messageDesc(file_gymmesh_model_v1_model, 10);
 
 /**
- * What the model is.
+ * The model's description.
  *
  * @generated from message gymmesh.model.v1.GetModelResponse
  */
@@ -572,7 +572,7 @@ export type GetModelResponse = Message<"gymmesh.model.v1.GetModelResponse"> & {
 
   /**
    * The backend's kind: `openai`, `azure`, `vllm`, `chat`, `responses`,
-   * `local`, `replay`; `program` where a program gave the service a backend.
+   * `local`, `replay`; `program` if a program passed a backend object to the service.
    *
    * @generated from field: string backend = 2;
    */
@@ -586,21 +586,21 @@ export type GetModelResponse = Message<"gymmesh.model.v1.GetModelResponse"> & {
   endpointModel: string;
 
   /**
-   * What it can do.
+   * The service's capabilities.
    *
    * @generated from field: gymmesh.model.v1.ModelCapabilities capabilities = 4;
    */
   capabilities?: ModelCapabilities | undefined;
 
   /**
-   * The context in tokens; zero when not known.
+   * The size of the model's context in tokens; zero: unknown.
    *
    * @generated from field: uint32 context_tokens = 5;
    */
   contextTokens: number;
 
   /**
-   * The current version of the weights; absent when not known.
+   * The current version of the weights; absent if unknown.
    *
    * @generated from field: optional uint64 weights_version = 6;
    */
@@ -614,24 +614,24 @@ export type GetModelResponse = Message<"gymmesh.model.v1.GetModelResponse"> & {
   contractVersion: string;
 
   /**
-   * The adapter (LoRA) that generates; empty: none.
+   * The name of the adapter (LoRA) that generates; empty: no adapter.
    *
    * @generated from field: string adapter = 8;
    */
   adapter: string;
 
   /**
-   * The adapters that calls in flight have named, without order. Only an adapter that
-   * no service lists, and that generates no more, may be unloaded from the endpoints.
+   * The adapters that calls in flight have named, in no order. A trainer may unload an
+   * adapter from the endpoints only if no service lists it here or in `adapter`.
    *
    * @generated from field: repeated string adapters_in_use = 9;
    */
   adaptersInUse: string[];
 
   /**
-   * Calls that the endpoint may be answering: begun, not answered yet, and not waiting
-   * for new weights. While calls wait (`loading_s`) this number only falls; at zero
-   * nothing that this service sent is at the endpoint.
+   * The number of calls that the endpoint may be answering: begun, not answered yet, and
+   * not waiting for new weights. While calls wait (`loading_s`), this number only falls.
+   * At zero, the endpoint has no call of this service.
    *
    * @generated from field: uint32 calls_in_flight = 10;
    */
@@ -652,31 +652,42 @@ export const GetModelResponseSchema: GenMessage<GetModelResponse> = /*@__PURE__*
  */
 export type SetWeightsVersionRequest = Message<"gymmesh.model.v1.SetWeightsVersionRequest"> & {
   /**
-   * The version that generates from now on; 0 is a version like any other.
+   * The version of the weights that generate from now on. 0 is a valid version.
    *
    * @generated from field: optional uint64 version = 1;
    */
   version?: bigint | undefined;
 
   /**
-   * The name of the adapter (LoRA) at the endpoint that generates from now on; empty:
-   * none.
+   * The name of the adapter (LoRA) at the endpoint that generates from now on; empty: no
+   * adapter.
    *
    * @generated from field: string adapter = 2;
    */
   adapter: string;
 
   /**
-   * Present: the version is about to be loaded and not in force yet. For so many
-   * seconds, at most 3,600, calls that the server has not sent to its endpoint wait.
-   * The next SetWeightsVersion without this field ends the wait, and so does 0, which
-   * leaves the weights as they were. An answer that the endpoint aborts meanwhile is
-   * not a failure: the call waits too, and then continues from its tokens, or begins
-   * again where the backend cannot continue. Not after the call's deadline.
+   * Set if the version is about to be loaded and is not in force yet. Calls that the
+   * server has not sent to its endpoint then wait for this number of seconds, at most
+   * 3,600. The next SetWeightsVersion without this field ends the wait. A value of 0 also
+   * ends the wait, and leaves the weights as they were. If the endpoint aborts an answer
+   * during the wait, the call does not fail. It waits too, and then continues from its
+   * tokens, or begins again if the backend cannot continue. No call waits longer than its
+   * deadline.
    *
    * @generated from field: optional uint32 loading_s = 3;
    */
   loadingS?: number | undefined;
+
+  /**
+   * URLs of the inference servers that have loaded the version, or are about to load
+   * it. If the list is not empty, the service rejects a version that a server lacks: it
+   * answers FIELD_INVALID if it calls a server whose scheme, host and port no entry
+   * has, and nothing changes. `localhost` is the same host as `127.0.0.1`.
+   *
+   * @generated from field: repeated string endpoints = 4;
+   */
+  endpoints: string[];
 };
 
 /**
@@ -693,7 +704,7 @@ export const SetWeightsVersionRequestSchema: GenMessage<SetWeightsVersionRequest
  */
 export type SetWeightsVersionResponse = Message<"gymmesh.model.v1.SetWeightsVersionResponse"> & {
   /**
-   * The version before, absent when there was none.
+   * The previous version; absent if there was none.
    *
    * @generated from field: optional uint64 previous = 1;
    */
@@ -708,25 +719,25 @@ export const SetWeightsVersionResponseSchema: GenMessage<SetWeightsVersionRespon
   messageDesc(file_gymmesh_model_v1_model, 13);
 
 /**
- * Asks how probable texts are.
+ * Requests the log probabilities of texts.
  *
  * @generated from message gymmesh.model.v1.ScoreContinuationsRequest
  */
 export type ScoreContinuationsRequest = Message<"gymmesh.model.v1.ScoreContinuationsRequest"> & {
   /**
-   * The conversation before each continuation, whole, with its instructions and
-   * tools. The server renders it as CreateResponse does. It ignores parameters that the
-   * prompt does not depend on: scores are at temperature 1, before any cut.
+   * The whole conversation before each continuation, with its instructions and tools. The
+   * server renders the conversation as CreateResponse does. It ignores parameters that do
+   * not change the prompt: scores are at temperature 1, before any cut such as top_p.
    *
    * @generated from field: gymmesh.responses.v1.ResponseParams params = 1;
    */
   params?: ResponseParams | undefined;
 
   /**
-   * The texts, each as the beginning of the model's answer; at least one, at most
-   * 256. An empty one is INVALID_ARGUMENT / FIELD_INVALID. So is one whose first
-   * characters the tokenizer joins with the prompt's last ones: after the prompt's
-   * tokens the model does not write it.
+   * The texts, at least one and at most 256. Each text is the beginning of a possible
+   * answer. An empty text is INVALID_ARGUMENT / FIELD_INVALID. So is a text if the
+   * tokenizer joins its first characters with the last characters of the prompt, because
+   * the model cannot write such a text after the prompt's tokens.
    *
    * @generated from field: repeated string continuations = 2;
    */
@@ -748,21 +759,21 @@ export const ScoreContinuationsRequestSchema: GenMessage<ScoreContinuationsReque
   messageDesc(file_gymmesh_model_v1_model, 14);
 
 /**
- * How probable one text is.
+ * The log probabilities of one text.
  *
  * @generated from message gymmesh.model.v1.ContinuationScore
  */
 export type ContinuationScore = Message<"gymmesh.model.v1.ContinuationScore"> & {
   /**
-   * The text's token ids, each a little-endian int32: those that the prompt and the
-   * text, tokenised together, have after the prompt's.
+   * The text's token ids, each a little-endian int32. The server tokenises prompt and
+   * text together, and removes the prompt's ids.
    *
    * @generated from field: bytes token_ids = 1;
    */
   tokenIds: Uint8Array;
 
   /**
-   * The log probability of each of them, each a little-endian float32: finite and at
+   * The log probability of each token id, each a little-endian float32: finite and at
    * most 0, up to rounding.
    *
    * @generated from field: bytes logprobs = 2;
@@ -770,7 +781,7 @@ export type ContinuationScore = Message<"gymmesh.model.v1.ContinuationScore"> & 
   logprobs: Uint8Array;
 
   /**
-   * Whether no token is more probable than each of them at its place.
+   * Whether each of these tokens is the most probable token at its place.
    *
    * @generated from field: bool greedy = 3;
    */
@@ -791,28 +802,28 @@ export const ContinuationScoreSchema: GenMessage<ContinuationScore> = /*@__PURE_
  */
 export type ScoreContinuationsResponse = Message<"gymmesh.model.v1.ScoreContinuationsResponse"> & {
   /**
-   * One for each continuation, in order. All are by the same weights.
+   * One score for each continuation, in order. The same weights computed all scores.
    *
    * @generated from field: repeated gymmesh.model.v1.ContinuationScore scores = 1;
    */
   scores: ContinuationScore[];
 
   /**
-   * How many tokens the prompt has.
+   * The number of tokens of the prompt.
    *
    * @generated from field: uint32 prompt_tokens = 2;
    */
   promptTokens: number;
 
   /**
-   * The version of the weights; absent when not known.
+   * The version of the weights; absent if unknown.
    *
    * @generated from field: optional uint64 weights_version = 3;
    */
   weightsVersion?: bigint | undefined;
 
   /**
-   * Microseconds that the call waited in the service for a place.
+   * Microseconds that the call waited in the service for a free place.
    *
    * @generated from field: uint64 queue_us = 4;
    */
@@ -827,7 +838,7 @@ export const ScoreContinuationsResponseSchema: GenMessage<ScoreContinuationsResp
   messageDesc(file_gymmesh_model_v1_model, 16);
 
 /**
- * Asks for the numbers of side data.
+ * Requests the numbers of side data.
  *
  * @generated from message gymmesh.model.v1.ReadSideDataRequest
  */
@@ -840,7 +851,7 @@ export type ReadSideDataRequest = Message<"gymmesh.model.v1.ReadSideDataRequest"
   digest: Uint8Array;
 
   /**
-   * The first byte wanted, from 0.
+   * The first byte to read, from 0.
    *
    * @generated from field: uint64 offset = 2;
    */
@@ -868,7 +879,7 @@ export type ReadSideDataResponse = Message<"gymmesh.model.v1.ReadSideDataRespons
   data: Uint8Array;
 
   /**
-   * How many bytes the numbers have in all; the same in each piece.
+   * The total number of bytes of the numbers; the same in each piece.
    *
    * @generated from field: uint64 size = 2;
    */
@@ -883,8 +894,8 @@ export const ReadSideDataResponseSchema: GenMessage<ReadSideDataResponse> = /*@_
   messageDesc(file_gymmesh_model_v1_model, 18);
 
 /**
- * One model, independent of its backend. Stateless for callers: conversations are
- * only a cache, and any replica can answer any call.
+ * One model, independent of its backend. The service is stateless for callers: it keeps
+ * conversations only as a cache, so any replica can answer any call.
  *
  * Every RPC honours the caller's deadline: when it passes, the server stops the
  * work at the endpoint as well and answers DEADLINE_EXCEEDED / MODEL_TIMEOUT.
@@ -896,10 +907,10 @@ export const ModelService: GenService<{
   /**
    * Asks the model for one answer and returns it whole.
    *
-   * The server must pass every parameter of `params` to its backend, or refuse the
-   * call with INVALID_ARGUMENT / PARAMETER_UNSUPPORTED and the name of the
-   * unsupported one. It never drops a parameter silently. An answer that was cut
-   * short is a success whose response has status `incomplete`. A conversation
+   * The server must pass every parameter of `params` to its backend. If the backend does
+   * not support a parameter, the server refuses the call with INVALID_ARGUMENT /
+   * PARAMETER_UNSUPPORTED and the parameter's name. It never drops a parameter silently.
+   * An answer that was cut short is a success; its status is `incomplete`. A conversation
    * longer than the context is OUT_OF_RANGE / MODEL_CONTEXT_EXCEEDED. Other
    * failures of the endpoint have one of the MODEL_* reasons.
    *
@@ -933,8 +944,8 @@ export const ModelService: GenService<{
   /**
    * Stops the generation of an answer. The call that requested it then returns the
    * partial answer, with its tokens, as status `incomplete` and reason `aborted`.
-   * NOT_FOUND / RESPONSE_NOT_FOUND when no such call runs here, and
-   * UNIMPLEMENTED / NOT_OFFERED when GetModel does not have `abort`.
+   * If no such call is running here, AbortResponse is NOT_FOUND / RESPONSE_NOT_FOUND. If
+   * GetModel does not have `abort`, it is UNIMPLEMENTED / NOT_OFFERED.
    *
    * @generated from rpc gymmesh.model.v1.ModelService.AbortResponse
    */
@@ -944,8 +955,8 @@ export const ModelService: GenService<{
     output: typeof AbortResponseResponseSchema;
   },
   /**
-   * Says what the model is and what its backend can do. Must answer without
-   * calling the endpoint.
+   * Describes the model and the capabilities of its backend. The server must answer
+   * without calling the endpoint.
    *
    * @generated from rpc gymmesh.model.v1.ModelService.GetModel
    */
@@ -955,17 +966,18 @@ export const ModelService: GenService<{
     output: typeof GetModelResponseSchema;
   },
   /**
-   * Tells the service which weights generate: the endpoint's own, or an adapter
-   * (LoRA) at the endpoint. Calls that begin afterwards carry the new version and
-   * name the adapter at the endpoint. A call in flight without a new adapter gets a
-   * further WeightsSpan. An adapter leaves calls in flight as they are: they keep the
-   * adapter that they named, or the endpoint's own weights, until they end.
+   * Tells the service which weights generate: the endpoint's own weights, or an adapter
+   * (LoRA) at the endpoint. Calls that begin afterwards have the new version and name the
+   * adapter at the endpoint. If the request names no adapter, calls in flight get a
+   * further WeightsSpan. If it names an adapter, calls in flight are not affected: until
+   * they end, they keep the adapter that they named, or the endpoint's own weights.
    *
-   * With `loading_s` nothing is swapped yet: calls wait; see there. A version lower
-   * than the current one is INVALID_ARGUMENT / FIELD_INVALID, and so is the current
-   * one with another adapter; the current one again is a success. A service whose
-   * backend cannot name adapters answers UNIMPLEMENTED / NOT_OFFERED to one, and so
-   * may a service whose model does not change (a hosted one) to any version.
+   * With `loading_s`, the version does not change yet, and calls wait; see `loading_s`. A
+   * version lower than the current version is INVALID_ARGUMENT / FIELD_INVALID. So is the
+   * current version with a different adapter. The current version with the same adapter
+   * is a success. If the backend cannot name adapters, a request with an adapter is
+   * UNIMPLEMENTED / NOT_OFFERED. A service with a model that does not change (a hosted
+   * model) may answer this to every request.
    *
    * @generated from rpc gymmesh.model.v1.ModelService.SetWeightsVersion
    */
@@ -975,13 +987,13 @@ export const ModelService: GenService<{
     output: typeof SetWeightsVersionResponseSchema;
   },
   /**
-   * Scores texts that the model did not write: for each continuation, the log
-   * probabilities that the model gives its tokens after the conversation. Samples
-   * nothing, and has no side effect, so every call can be retried. A server without
-   * the capability `scoring` answers UNIMPLEMENTED / NOT_OFFERED. Where the weights
-   * change meanwhile, the server scores again. Other errors are those of
-   * CreateResponse: MODEL_CONTEXT_EXCEEDED, for example, where the conversation with the
-   * longest text is longer than the context.
+   * Scores texts that the model did not write. For each continuation, returns the log
+   * probabilities of the continuation's tokens after the conversation. The call samples
+   * nothing and has no side effect, so it can always be retried. A server without the
+   * capability `scoring` answers UNIMPLEMENTED / NOT_OFFERED. If the weights change
+   * during the call, the server scores again. Other errors are those of CreateResponse:
+   * for example, MODEL_CONTEXT_EXCEEDED if the conversation with the longest text is
+   * longer than the context.
    *
    * @generated from rpc gymmesh.model.v1.ModelService.ScoreContinuations
    */
@@ -991,13 +1003,14 @@ export const ModelService: GenService<{
     output: typeof ScoreContinuationsResponseSchema;
   },
   /**
-   * Reads the numbers of side data that this service stored; see SideData. The
-   * server sends them in order from `offset` on, in pieces of at most 1 MiB, at
-   * least one, and reads ahead at most one piece. The reader compares the digest,
-   * and may continue a broken stream from the next `offset`. An offset beyond the
-   * end is INVALID_ARGUMENT / FIELD_INVALID. NOT_FOUND / SIDE_DATA_NOT_FOUND when
-   * the service does not hold the digest (any more): another instance that stores
-   * elsewhere may hold it. UNIMPLEMENTED / NOT_OFFERED when the service stores none.
+   * Reads the numbers of side data that this service stored; see SideData. The server
+   * sends the numbers in order from `offset` on, in at least one piece. A piece has at
+   * most 1 MiB, and the server reads ahead at most one piece. The reader must compare the
+   * digest. It can continue a broken stream from the next `offset`. An offset beyond the
+   * end is INVALID_ARGUMENT / FIELD_INVALID. If the service does not have the digest, or
+   * has deleted its file, the call is NOT_FOUND / SIDE_DATA_NOT_FOUND; an instance with
+   * a different folder may still have it. If the service stores no side data, the call is
+   * UNIMPLEMENTED / NOT_OFFERED.
    *
    * @generated from rpc gymmesh.model.v1.ModelService.ReadSideData
    */

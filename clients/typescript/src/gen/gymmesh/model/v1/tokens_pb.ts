@@ -16,8 +16,9 @@ export const file_gymmesh_model_v1_tokens: GenFile = /*@__PURE__*/
   fileDesc("Ch1neW1tZXNoL21vZGVsL3YxL3Rva2Vucy5wcm90bxIQZ3ltbWVzaC5tb2RlbC52MSJICg5DYXB0dXJlT3B0aW9ucxIRCgl0b2tlbl9pZHMYASABKAgSEAoIbG9ncHJvYnMYAiABKAgSEQoJc2lkZV9kYXRhGAMgAygJIlQKC1dlaWdodHNTcGFuEhcKB3ZlcnNpb24YASABKARCBoqgGQIQARIbCgtmaXJzdF90b2tlbhgCIAEoDUIGiqAZAhABEg8KB2FkYXB0ZXIYAyABKAkieAoPQ29uc3RyYWluZWRTcGFuEhsKC2ZpcnN0X3Rva2VuGAEgASgNQgaKoBkCEAESFgoGdG9rZW5zGAIgASgNQgaKoBkCEAESMAoKY29uc3RyYWludBgDIAEoDjIcLmd5bW1lc2gubW9kZWwudjEuQ29uc3RyYWludCKbAQoIU2lkZURhdGESDAoEbmFtZRgBIAEoCRINCgVkdHlwZRgCIAEoCRINCgVzaGFwZRgDIAMoDRITCgtmaXJzdF90b2tlbhgEIAEoBBIOCgZ0b2tlbnMYBSABKAQSFAoEZGF0YRgGIAEoDEIGiqAZAhgFEhAKCGxvY2F0aW9uGAcgASgJEhYKBmRpZ2VzdBgIIAEoDEIGiqAZAhgEImsKBEZvcmsSNAoGcmVhc29uGAEgASgOMhwuZ3ltbWVzaC5tb2RlbC52MS5Gb3JrUmVhc29uQgaKoBkCEAESHQoNY29tbW9uX3Rva2VucxgCIAEoDUIGiqAZAhABEg4KBmRldGFpbBgDIAEoCSLAAwoMVG9rZW5DYXB0dXJlEiIKEHByb21wdF90b2tlbl9pZHMYASABKAxCCIqgGQQQARgCEiIKEG91dHB1dF90b2tlbl9pZHMYAiABKAxCCIqgGQQQARgCEhgKCGxvZ3Byb2JzGAMgASgMQgaKoBkCGAMSLgoHd2VpZ2h0cxgEIAMoCzIdLmd5bW1lc2gubW9kZWwudjEuV2VpZ2h0c1NwYW4SKQoEZm9yaxgFIAEoCzIWLmd5bW1lc2gubW9kZWwudjEuRm9ya0gAiAEBEhwKFHByb21wdF9wcmVmaXhfdG9rZW5zGAYgASgNEiAKEHRva2VuaXplcl9kaWdlc3QYByABKAxCBoqgGQIYBBJDChRsb2dwcm9iX2Rpc3RyaWJ1dGlvbhgIIAEoDjIlLmd5bW1lc2gubW9kZWwudjEuTG9ncHJvYkRpc3RyaWJ1dGlvbhI2Cgtjb25zdHJhaW5lZBgJIAMoCzIhLmd5bW1lc2gubW9kZWwudjEuQ29uc3RyYWluZWRTcGFuEi0KCXNpZGVfZGF0YRgKIAMoCzIaLmd5bW1lc2gubW9kZWwudjEuU2lkZURhdGFCBwoFX2ZvcmsqfAoTTG9ncHJvYkRpc3RyaWJ1dGlvbhIkCiBMT0dQUk9CX0RJU1RSSUJVVElPTl9VTlNQRUNJRklFRBAAEiEKHUxPR1BST0JfRElTVFJJQlVUSU9OX1NBTVBMSU5HEAESHAoYTE9HUFJPQl9ESVNUUklCVVRJT05fUkFXEAIqVwoKQ29uc3RyYWludBIaChZDT05TVFJBSU5UX1VOU1BFQ0lGSUVEEAASFQoRQ09OU1RSQUlOVF9GT1JDRUQQARIWChJDT05TVFJBSU5UX0dSQU1NQVIQAiqQAgoKRm9ya1JlYXNvbhIbChdGT1JLX1JFQVNPTl9VTlNQRUNJRklFRBAAEiEKHUZPUktfUkVBU09OX1RFTVBMQVRFX1JFV1JJVEVTEAESIQodRk9SS19SRUFTT05fSElTVE9SWV9SRVdSSVRURU4QAhIVChFGT1JLX1JFQVNPTl9NRURJQRADEiAKHEZPUktfUkVBU09OX1BSRUFNQkxFX0NIQU5HRUQQBBIXChNGT1JLX1JFQVNPTl9CQUNLRU5EEAUSGgoWRk9SS19SRUFTT05fQ09NUEFDVElPThAGEhYKEkZPUktfUkVBU09OX0JSQU5DSBAHEhkKFUZPUktfUkVBU09OX1JFU1BFTExFRBAIQnsKE2lvLmd5bW1lc2gubW9kZWwudjFCC1Rva2Vuc1Byb3RvUAFaQmdpdGh1Yi5jb20vZ3ltbWVzaC9neW1tZXNoL2NsaWVudHMvZ28vZ2VuL2d5bW1lc2gvbW9kZWwvdjE7bW9kZWx2MaoCEEd5bW1lc2guTW9kZWwuVjFiBnByb3RvMw", [file_gymmesh_json_v1_json]);
 
 /**
- * What a caller wants in addition to the response. A backend that cannot
- * give something leaves it out, and GetModel says so beforehand.
+ * What a caller requests in addition to the response. If a backend cannot capture
+ * something, the answer does not have it. GetModel says in advance what a backend can
+ * capture.
  *
  * @generated from message gymmesh.model.v1.CaptureOptions
  */
@@ -37,8 +38,8 @@ export type CaptureOptions = Message<"gymmesh.model.v1.CaptureOptions"> & {
   logprobs: boolean;
 
   /**
-   * Names of side data wanted, such as `routed_experts`; see SideData. Only
-   * together with `token_ids` or `logprobs`: rows belong to captured tokens.
+   * The names of the requested side data, such as `routed_experts`; see SideData. Needs
+   * `token_ids` or `logprobs`, because the rows of side data belong to captured tokens.
    *
    * @generated from field: repeated string side_data = 3;
    */
@@ -53,28 +54,29 @@ export const CaptureOptionsSchema: GenMessage<CaptureOptions> = /*@__PURE__*/
   messageDesc(file_gymmesh_model_v1_tokens, 0);
 
 /**
- * A stretch of output tokens that one version of the weights generated.
+ * A range of output tokens that one version of the weights generated. It ends where the
+ * next span begins.
  *
  * @generated from message gymmesh.model.v1.WeightsSpan
  */
 export type WeightsSpan = Message<"gymmesh.model.v1.WeightsSpan"> & {
   /**
-   * The version: a number that only grows.
+   * The version of the weights. It increases with every update.
    *
    * @generated from field: uint64 version = 1;
    */
   version: bigint;
 
   /**
-   * The first output token of the stretch, from 0. Spans are in order and the
-   * first begins at 0.
+   * The index of the first output token of the range, from 0. Spans are in order, and
+   * the first span begins at 0.
    *
    * @generated from field: uint32 first_token = 2;
    */
   firstToken: number;
 
   /**
-   * The name of the adapter (LoRA) in force; empty: the model's own weights.
+   * The name of the adapter (LoRA) that generated the tokens; empty: no adapter.
    *
    * @generated from field: string adapter = 3;
    */
@@ -89,28 +91,28 @@ export const WeightsSpanSchema: GenMessage<WeightsSpan> = /*@__PURE__*/
   messageDesc(file_gymmesh_model_v1_tokens, 1);
 
 /**
- * A stretch of output tokens that the policy did not sample freely.
+ * A range of output tokens that the policy did not sample freely.
  *
  * @generated from message gymmesh.model.v1.ConstrainedSpan
  */
 export type ConstrainedSpan = Message<"gymmesh.model.v1.ConstrainedSpan"> & {
   /**
-   * The first output token of the stretch, from 0. Spans are in order and do not
-   * overlap.
+   * The index of the first output token of the range, from 0. Spans are in order and do
+   * not overlap.
    *
    * @generated from field: uint32 first_token = 1;
    */
   firstToken: number;
 
   /**
-   * How many tokens.
+   * The number of tokens in the range.
    *
    * @generated from field: uint32 tokens = 2;
    */
   tokens: number;
 
   /**
-   * Why.
+   * Why the tokens were not sampled freely.
    *
    * @generated from field: gymmesh.model.v1.Constraint constraint = 3;
    */
@@ -125,28 +127,27 @@ export const ConstrainedSpanSchema: GenMessage<ConstrainedSpan> = /*@__PURE__*/
   messageDesc(file_gymmesh_model_v1_tokens, 2);
 
 /**
- * A tensor beside the tokens of a call, with a row for each of a stretch of
- * tokens: routed experts, a teacher's log probabilities, values.
- *
- * Rows are counted over the call's whole prompt and output. A call carries only
- * the rows that the calls before it do not have; a call that is a fork has them
- * from its first token. Where two calls of a conversation have a row for a token
- * that they share, a reader takes the earlier call's: the model sampled with it.
- * The last output token usually has no row, because no forward pass read it; the
- * next call has that row.
+ * A tensor that belongs to the tokens of a call, with one row for each token of a range:
+ * routed experts, a teacher's log probabilities, values.
+ * Tokens are counted over the call's whole prompt and output. A call carries only
+ * rows that earlier calls of the conversation do not have. A call that is a fork has the
+ * rows from its first token on. If two calls of a conversation have a row for the same
+ * token, a reader must use the row of the earlier call, because the model sampled with
+ * it. The last output token usually has no row, because no forward pass read that token.
+ * The next call then has that row.
  *
  * @generated from message gymmesh.model.v1.SideData
  */
 export type SideData = Message<"gymmesh.model.v1.SideData"> & {
   /**
-   * What it is, such as `routed_experts`; unique in a capture.
+   * The name of the side data, such as `routed_experts`; unique in a capture.
    *
    * @generated from field: string name = 1;
    */
   name: string;
 
   /**
-   * The type of a number, by numpy's name and little-endian: `int8`, `uint8`,
+   * The type of each number, by numpy's name and little-endian: `int8`, `uint8`,
    * `int16`, `uint16`, `int32`, `float16`, `bfloat16` or `float32`.
    *
    * @generated from field: string dtype = 2;
@@ -154,49 +155,49 @@ export type SideData = Message<"gymmesh.model.v1.SideData"> & {
   dtype: string;
 
   /**
-   * The shape of one token's row; empty: one number. No length is zero.
+   * The shape of one token's row; empty: a row is one number. No dimension is zero.
    *
    * @generated from field: repeated uint32 shape = 3;
    */
   shape: number[];
 
   /**
-   * The first token that has a row, counted over the call's whole prompt and
-   * output, from 0.
+   * The index of the first token that has a row, counted over the call's whole prompt
+   * and output, from 0.
    *
    * @generated from field: uint64 first_token = 4;
    */
   firstToken: bigint;
 
   /**
-   * How many tokens have one; at least 1. The last one is at most the call's last
-   * output token.
+   * The number of tokens that have a row, at least 1. The last of these tokens is at most
+   * the call's last output token.
    *
    * @generated from field: uint64 tokens = 5;
    */
   tokens: bigint;
 
   /**
-   * The numbers, row after row, when they are at most 4,096 bytes; empty when they
-   * are at `location`. Exactly one of both is set.
+   * The numbers, row after row, if they are at most 4,096 bytes. Otherwise empty, and
+   * `location` is set.
    *
    * @generated from field: bytes data = 6;
    */
   data: Uint8Array;
 
   /**
-   * Where the service stored the numbers, as a `file:` URL; the file's name ends
-   * with `/XY/DIGEST`: the digest in lower-case hex, in a folder named by its
-   * first two digits. The file was complete before the answer was sent. A reader
-   * that does not see the folder asks the model service with ReadSideData. The
-   * service may delete the oldest files, as its configuration says.
+   * Where the model service stored the numbers, as a `file:` URL; empty if `data` has
+   * them. The URL ends with `/XY/DIGEST`: the digest in lower-case hexadecimal digits, in
+   * a folder named by the digest's first two digits. The file was complete before the
+   * answer was sent. A reader that cannot access the folder calls ReadSideData of the
+   * model service. The service may delete the oldest files, as its configuration says.
    *
    * @generated from field: string location = 7;
    */
   location: string;
 
   /**
-   * SHA-256 of the numbers. A reader must compare it before it uses them.
+   * The SHA-256 of the numbers. A reader must check it before using the numbers.
    *
    * @generated from field: bytes digest = 8;
    */
@@ -211,28 +212,27 @@ export const SideDataSchema: GenMessage<SideData> = /*@__PURE__*/
   messageDesc(file_gymmesh_model_v1_tokens, 3);
 
 /**
- * A declared break of the prefix rule.
+ * Declares that a prompt does not begin with the tokens of the parent call.
  *
  * @generated from message gymmesh.model.v1.Fork
  */
 export type Fork = Message<"gymmesh.model.v1.Fork"> & {
   /**
-   * Why.
+   * Why the prompt differs.
    *
    * @generated from field: gymmesh.model.v1.ForkReason reason = 1;
    */
   reason: ForkReason;
 
   /**
-   * How many leading tokens of the new prompt still agree with the tokens of
-   * the parent call.
+   * How many tokens at the start of the prompt agree with the tokens of the parent call.
    *
    * @generated from field: uint32 common_tokens = 2;
    */
   commonTokens: number;
 
   /**
-   * One line for people.
+   * One line with details, for people.
    *
    * @generated from field: string detail = 3;
    */
@@ -254,8 +254,8 @@ export const ForkSchema: GenMessage<Fork> = /*@__PURE__*/
  */
 export type TokenCapture = Message<"gymmesh.model.v1.TokenCapture"> & {
   /**
-   * The prompt's token ids, each a little-endian int32. When
-   * `prompt_prefix_tokens` is not zero, only those after the prefix.
+   * The prompt's token ids, each a little-endian int32. If `prompt_prefix_tokens` is not
+   * zero, the field has only the ids after this prefix.
    *
    * @generated from field: bytes prompt_token_ids = 1;
    */
@@ -269,60 +269,61 @@ export type TokenCapture = Message<"gymmesh.model.v1.TokenCapture"> & {
   outputTokenIds: Uint8Array;
 
   /**
-   * The log probability of each output token, each a little-endian float32;
-   * as long as output_token_ids, or empty when not captured.
+   * The log probability of each output token, each a little-endian float32. One for each
+   * of `output_token_ids`, or empty if not captured.
    *
    * @generated from field: bytes logprobs = 3;
    */
   logprobs: Uint8Array;
 
   /**
-   * Which weights generated the output; empty when not known.
+   * The versions of the weights that generated the output; empty if unknown.
    *
    * @generated from field: repeated gymmesh.model.v1.WeightsSpan weights = 4;
    */
   weights: WeightsSpan[];
 
   /**
-   * Set when the prompt does not continue the parent call's tokens.
+   * Set if the prompt does not begin with the parent call's tokens.
    *
    * @generated from field: optional gymmesh.model.v1.Fork fork = 5;
    */
   fork?: Fork | undefined;
 
   /**
-   * How many leading prompt tokens are those of the parent call (its prompt and
-   * output) and therefore not repeated here. Zero: the prompt is whole.
+   * How many tokens at the start of the prompt are the parent call's prompt and output.
+   * `prompt_token_ids` does not repeat these tokens. Zero: `prompt_token_ids` has the
+   * whole prompt.
    *
    * @generated from field: uint32 prompt_prefix_tokens = 6;
    */
   promptPrefixTokens: number;
 
   /**
-   * SHA-256 of the tokenizer and chat template, so that a trainer can tell that
-   * it uses the same; may be empty.
+   * The SHA-256 of the tokenizer and chat template, with which a trainer can check that
+   * its own are the same; may be empty.
    *
    * @generated from field: bytes tokenizer_digest = 7;
    */
   tokenizerDigest: Uint8Array;
 
   /**
-   * Which distribution `logprobs` are of.
+   * The probability distribution that `logprobs` refer to.
    *
    * @generated from field: gymmesh.model.v1.LogprobDistribution logprob_distribution = 8;
    */
   logprobDistribution: LogprobDistribution;
 
   /**
-   * Output tokens that were not sampled freely; a trainer does not learn from
-   * forced ones.
+   * Output tokens that were not sampled freely. A trainer must not learn from tokens that
+   * the server inserted (FORCED).
    *
    * @generated from field: repeated gymmesh.model.v1.ConstrainedSpan constrained = 9;
    */
   constrained: ConstrainedSpan[];
 
   /**
-   * Tensors beside the tokens, as far as asked for and available.
+   * Tensors that belong to the tokens, if requested and available.
    *
    * @generated from field: repeated gymmesh.model.v1.SideData side_data = 10;
    */
@@ -337,7 +338,7 @@ export const TokenCaptureSchema: GenMessage<TokenCapture> = /*@__PURE__*/
   messageDesc(file_gymmesh_model_v1_tokens, 5);
 
 /**
- * Which distribution log probabilities are of.
+ * The probability distribution that log probabilities refer to.
  *
  * @generated from enum gymmesh.model.v1.LogprobDistribution
  */
@@ -350,15 +351,15 @@ export enum LogprobDistribution {
   UNSPECIFIED = 0,
 
   /**
-   * The one that the tokens were drawn from: after temperature, top_p, top_k,
-   * penalties and any grammar. What importance ratios need.
+   * The distribution from which the tokens were sampled: after temperature, top_p,
+   * top_k, penalties and any grammar. Importance ratios need this distribution.
    *
    * @generated from enum value: LOGPROB_DISTRIBUTION_SAMPLING = 1;
    */
   SAMPLING = 1,
 
   /**
-   * The model's own, at temperature 1 and before any cut.
+   * The model's own distribution, at temperature 1 and before any cut such as top_p.
    *
    * @generated from enum value: LOGPROB_DISTRIBUTION_RAW = 2;
    */
@@ -372,7 +373,7 @@ export const LogprobDistributionSchema: GenEnum<LogprobDistribution> = /*@__PURE
   enumDesc(file_gymmesh_model_v1_tokens, 0);
 
 /**
- * What kept output tokens from being sampled freely.
+ * Why output tokens were not sampled freely.
  *
  * @generated from enum gymmesh.model.v1.Constraint
  */
@@ -385,7 +386,7 @@ export enum Constraint {
   UNSPECIFIED = 0,
 
   /**
-   * They were put there; the policy had no choice.
+   * The server inserted the tokens; the policy had no choice.
    *
    * @generated from enum value: CONSTRAINT_FORCED = 1;
    */
@@ -406,7 +407,7 @@ export const ConstraintSchema: GenEnum<Constraint> = /*@__PURE__*/
   enumDesc(file_gymmesh_model_v1_tokens, 1);
 
 /**
- * Why a prompt does not begin with the tokens of the call before it.
+ * Why a prompt does not begin with the tokens of the previous call.
  *
  * @generated from enum gymmesh.model.v1.ForkReason
  */
@@ -419,7 +420,7 @@ export enum ForkReason {
   UNSPECIFIED = 0,
 
   /**
-   * The chat template renders the history differently now (for example, it
+   * The chat template renders the history differently in this call (for example, it
    * drops earlier reasoning).
    *
    * @generated from enum value: FORK_REASON_TEMPLATE_REWRITES = 1;
@@ -462,7 +463,7 @@ export enum ForkReason {
   COMPACTION = 6,
 
   /**
-   * The call is another continuation of an earlier call (a sub-agent, a second
+   * The call is a second continuation of an earlier call (a sub-agent, a second
    * try).
    *
    * @generated from enum value: FORK_REASON_BRANCH = 7;
@@ -470,7 +471,7 @@ export enum ForkReason {
   BRANCH = 7,
 
   /**
-   * The agent wrote the model's own items anew in other words or another spelling.
+   * The agent changed the words or the spelling of items that the model wrote.
    *
    * @generated from enum value: FORK_REASON_RESPELLED = 8;
    */

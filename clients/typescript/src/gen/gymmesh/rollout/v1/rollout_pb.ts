@@ -1,8 +1,8 @@
 // Tasks, rollouts, and the events that a rollout is made of.
 //
-// Identity. A run requests rollouts. Each is identified by (run_id, task_id,
-// repeat_index), and by a rollout_id, which identifies the same. Attempts of one
-// rollout are numbered from 1 by the collector before they are sent.
+// Identity. A run requests rollouts. A rollout is identified by (run_id, task_id,
+// repeat_index), and also by its rollout_id. The collector numbers the attempts of a
+// rollout from 1, before it sends them.
 //
 // The stream law. The events of one attempt, as one subscriber receives them:
 //   1. start with `started`;
@@ -11,14 +11,14 @@
 //   3. end with exactly one of `completed` and `failed`, and nothing follows;
 //   4. have exactly one `verified` before `completed`, with any status of the
 //      verification, and at most one before `failed`.
-// A stream that ends without a terminal event is broken and is not data. A reader
-// skips an event of an unknown kind if `ignorable` is true, and otherwise fails the
-// rollout with CONTRACT_VIOLATED. An unknown value of StopReason, VerificationStatus
-// or Boundary is also CONTRACT_VIOLATED, because the outcome would be a guess. An
-// unknown value of any other enum counts as UNSPECIFIED.
+// A stream that ends without a terminal event is broken: a reader must not use it as
+// data. A reader skips an event of an unknown kind if `ignorable` is true. Otherwise it
+// fails the rollout with CONTRACT_VIOLATED. An unknown value of StopReason,
+// VerificationStatus or Boundary is also CONTRACT_VIOLATED, because the outcome would be
+// a guess. A reader treats an unknown value of any other enum as UNSPECIFIED.
 //
-// Conversations. Each event has only new items. The conversation of a model call is
-// found by following its parents:
+// Conversations. Each event has only new items. To find the conversation of a model
+// call, follow its parents:
 //   conversation(call) = base + call.context_items + call.response.output
 //     + the outputs of the tool calls whose model_call_id is this call, in the
 //       order of the function_call items in call.response.output
@@ -59,8 +59,8 @@ export const file_gymmesh_rollout_v1_rollout: GenFile = /*@__PURE__*/
  */
 export type Task = Message<"gymmesh.rollout.v1.Task"> & {
   /**
-   * Unique among the tasks of a run. Made from the row's content by the
-   * collector when the row has none.
+   * The task's id, unique among the tasks of a run. If the row has no id, the collector
+   * makes one from the row's content.
    *
    * @generated from field: string task_id = 1;
    */
@@ -68,14 +68,14 @@ export type Task = Message<"gymmesh.rollout.v1.Task"> & {
 
   /**
    * The name of the environment (a resource service) that offers the tools and
-   * judges. Required by the time a task reaches an agent.
+   * judges. Required when a task is sent to an agent.
    *
    * @generated from field: string environment = 2;
    */
   environment: string;
 
   /**
-   * The name of the agent that runs it.
+   * The name of the agent that runs the task.
    *
    * @generated from field: string agent = 3;
    */
@@ -91,16 +91,16 @@ export type Task = Message<"gymmesh.rollout.v1.Task"> & {
   /**
    * Every other key of the row, as a JSON object: what the verifier reads
    * (expected answers, test cases, initial state). Agents and models must not
-   * read it.
+   * read the payload.
    *
    * @generated from field: bytes payload_json = 5;
    */
   payloadJson: Uint8Array;
 
   /**
-   * Seeds the environment's session and, where the backend can, the sampling.
-   * Absent: the environment chooses. The collector derives a distinct seed for
-   * each repeat.
+   * The seed of the environment's session and, if the backend supports seeds, of the
+   * sampling. Absent: the environment chooses a seed. The collector derives a distinct
+   * seed for each repeat.
    *
    * @generated from field: optional int64 seed = 6;
    */
@@ -122,20 +122,20 @@ export const TaskSchema: GenMessage<Task> = /*@__PURE__*/
   messageDesc(file_gymmesh_rollout_v1_rollout, 0);
 
 /**
- * A failed rollout's one cause.
+ * The one cause of a failed rollout.
  *
  * @generated from message gymmesh.rollout.v1.Failure
  */
 export type Failure = Message<"gymmesh.rollout.v1.Failure"> & {
   /**
-   * Where it failed.
+   * The part that failed.
    *
    * @generated from field: gymmesh.rollout.v1.Boundary boundary = 1;
    */
   boundary: Boundary;
 
   /**
-   * What happened; `details` hold one ErrorInfo of domain `gymmesh`. Holds no
+   * What happened. `details` contain one ErrorInfo with the domain `gymmesh`, and no
    * secrets.
    *
    * @generated from field: google.rpc.Status status = 2;
@@ -150,14 +150,14 @@ export type Failure = Message<"gymmesh.rollout.v1.Failure"> & {
   retrySafe: boolean;
 
   /**
-   * The name of the service, tool, verifier or budget concerned.
+   * The name of the service, tool, verifier or budget that failed.
    *
    * @generated from field: string component = 4;
    */
   component: string;
 
   /**
-   * The model call or function call concerned, where there was one.
+   * The id of the model call or function call that failed; empty if no call failed.
    *
    * @generated from field: string call_id = 5;
    */
@@ -178,24 +178,24 @@ export const FailureSchema: GenMessage<Failure> = /*@__PURE__*/
  */
 export type RewardComponent = Message<"gymmesh.rollout.v1.RewardComponent"> & {
   /**
-   * The component's name, the same for every task of an environment. A component
-   * with the name of an actor (ModelCallCompleted.actor) is that actor's reward:
-   * trainers that learn from each actor's conversation use it instead of the scalar,
-   * and the scalar for actors without a component.
+   * The component's name, the same for every task of an environment. A component with
+   * the name of an actor (ModelCallCompleted.actor) is that actor's reward. Trainers that
+   * learn from each actor's conversation use the actor's component. For an actor without
+   * a component, they use the scalar reward.
    *
    * @generated from field: string name = 1;
    */
   name: string;
 
   /**
-   * Its value, finite.
+   * The component's value, a finite number.
    *
    * @generated from field: double value = 2;
    */
   value: number;
 
   /**
-   * Its weight in the scalar reward, if the scalar is a weighted sum.
+   * The component's weight in the scalar reward, if the scalar is a weighted sum.
    *
    * @generated from field: optional double weight = 3;
    */
@@ -225,42 +225,44 @@ export type RewardSpan = Message<"gymmesh.rollout.v1.RewardSpan"> & {
   name: string;
 
   /**
-   * Its value, finite.
+   * The reward, a finite number.
    *
    * @generated from field: double value = 2;
    */
   value: number;
 
   /**
-   * The actor, as in ModelCallCompleted.
+   * The name of the actor that made the calls; empty for the root agent.
    *
    * @generated from field: string actor = 3;
    */
   actor: string;
 
   /**
-   * The first model call of the stretch; empty: the actor's first.
+   * The id of the first model call of the range; empty: the actor's first call.
    *
    * @generated from field: string first_call_id = 4;
    */
   firstCallId: string;
 
   /**
-   * The last one; empty: the actor's last.
+   * The id of the last model call of the range; empty: the actor's last call.
    *
    * @generated from field: string last_call_id = 5;
    */
   lastCallId: string;
 
   /**
-   * The first output token of `first_call_id` that counts, from 0.
+   * The index of the first output token of the range, in the call `first_call_id`, from
+   * 0.
    *
    * @generated from field: optional uint32 first_token = 6;
    */
   firstToken?: number | undefined;
 
   /**
-   * The output token of `last_call_id` before which it ends.
+   * The index of the output token before which the range ends, in the call
+   * `last_call_id`.
    *
    * @generated from field: optional uint32 end_token = 7;
    */
@@ -275,22 +277,23 @@ export const RewardSpanSchema: GenMessage<RewardSpan> = /*@__PURE__*/
   messageDesc(file_gymmesh_rollout_v1_rollout, 3);
 
 /**
- * The state of a session when its rollout has stopped, so that the rollout can be
- * judged again. It may hold expected answers: it is written to the row, but not to
- * exports or bundles.
+ * The state of a session when its rollout has stopped, with which the rollout can be
+ * judged again. The state may contain expected answers, so it is written to the row, but
+ * not to exports or bundles.
  *
  * @generated from message gymmesh.rollout.v1.FinalState
  */
 export type FinalState = Message<"gymmesh.rollout.v1.FinalState"> & {
   /**
-   * The state as JSON; empty when it was not kept.
+   * The state as JSON; empty if the state was not kept.
    *
    * @generated from field: bytes state_json = 1;
    */
   stateJson: Uint8Array;
 
   /**
-   * Why it was not kept (it is not JSON, or too large), one line; empty otherwise.
+   * Why the state was not kept (it is not JSON, or too large), in one line; empty
+   * otherwise.
    *
    * @generated from field: string omitted = 2;
    */
@@ -318,14 +321,14 @@ export type VerificationStage = Message<"gymmesh.rollout.v1.VerificationStage"> 
   name: string;
 
   /**
-   * How long it took, in microseconds.
+   * How long the step took, in microseconds.
    *
    * @generated from field: uint64 duration_us = 2;
    */
   durationUs: bigint;
 
   /**
-   * One line on its result, for people; may be empty.
+   * One line on the step's result, for people; may be empty.
    *
    * @generated from field: string note = 3;
    */
@@ -346,14 +349,14 @@ export const VerificationStageSchema: GenMessage<VerificationStage> = /*@__PURE_
  */
 export type Verification = Message<"gymmesh.rollout.v1.Verification"> & {
   /**
-   * Whether there is a verdict.
+   * Whether there is a verdict: VERIFIED, PENDING (later) or SKIPPED (not judged).
    *
    * @generated from field: gymmesh.rollout.v1.VerificationStatus status = 1;
    */
   status: VerificationStatus;
 
   /**
-   * The scalar reward, finite, typically between 0.0 and 1.0. Set exactly when
+   * The scalar reward, a finite number, typically between 0.0 and 1.0. Set exactly when
    * status is VERIFIED.
    *
    * @generated from field: optional double reward = 2;
@@ -368,8 +371,8 @@ export type Verification = Message<"gymmesh.rollout.v1.Verification"> & {
   components: RewardComponent[];
 
   /**
-   * The grounds of the verdict, as a JSON object (extracted answer, failing tests);
-   * empty means none. Its keys are written to the output row.
+   * The reasons for the verdict, as a JSON object (extracted answer, failing tests); may
+   * be empty. Each key of this object is also a key of the output row.
    *
    * @generated from field: bytes evidence_json = 4;
    */
@@ -383,37 +386,37 @@ export type Verification = Message<"gymmesh.rollout.v1.Verification"> & {
   verifier: string;
 
   /**
-   * The verifier's version: changes when verdicts may change.
+   * The verifier's version. It changes whenever verdicts may change.
    *
    * @generated from field: string verifier_version = 6;
    */
   verifierVersion: string;
 
   /**
-   * The steps with their durations.
+   * The verifier's steps and how long each took.
    *
    * @generated from field: repeated gymmesh.rollout.v1.VerificationStage stages = 7;
    */
   stages: VerificationStage[];
 
   /**
-   * Why the status is PENDING or SKIPPED, one line; empty otherwise.
+   * Why the status is PENDING or SKIPPED, in one line; empty otherwise.
    *
    * @generated from field: string reason = 8;
    */
   reason: string;
 
   /**
-   * Model calls that the verifier made for this verdict (judges).
+   * The tokens of the model calls that the verifier made for this verdict (judges).
    *
    * @generated from field: repeated gymmesh.rollout.v1.ModelCallUsage model_usage = 9;
    */
   modelUsage: ModelCallUsage[];
 
   /**
-   * Set by the agent on a PENDING verdict of an environment that judges groups:
-   * the collector has the repeats of the task judged together, once all of them
-   * have ended (AgentService.JudgeGroup).
+   * True for a PENDING verdict of an environment that judges groups. The agent sets it.
+   * Once all repeats of the task have ended, the collector has them judged together
+   * (AgentService.JudgeGroup).
    *
    * @generated from field: bool awaits_group = 10;
    */
@@ -428,33 +431,32 @@ export type Verification = Message<"gymmesh.rollout.v1.Verification"> & {
   explanation: string;
 
   /**
-   * The reference whose own verdicts these are, right or wrong, such as `nemo`;
-   * empty: the environment's own judgement of what is right. Named in
-   * `verifier_version`, too (`2+nemo`).
+   * The name of a reference implementation, such as `nemo`, if the environment returned
+   * that implementation's verdict, right or wrong. Empty: the environment's own verdict.
+   * The version then also has the name (`2+nemo`).
    *
    * @generated from field: string compat = 12;
    */
   compat: string;
 
   /**
-   * Rewards of parts of the rollout, finite; may be empty. They do not change
-   * `reward`.
+   * Rewards for parts of the rollout; may be empty. They do not change `reward`.
    *
    * @generated from field: repeated gymmesh.rollout.v1.RewardSpan spans = 13;
    */
   spans: RewardSpan[];
 
   /**
-   * Of a verdict that `gym-cli reverify` gave to a stored rollout: when, by what and
-   * how, as a JSON object. Only rows have it; a verifier leaves it empty.
+   * If `gym-cli reverify` judged the stored rollout again: when, by which verifier and
+   * how, as a JSON object. Only rows have this field; a verifier leaves it empty.
    *
    * @generated from field: bytes reverified_json = 14;
    */
   reverifiedJson: Uint8Array;
 
   /**
-   * Likewise the rollout's verdicts before this one, the oldest first, as a JSON
-   * array of verifications.
+   * If `gym-cli reverify` judged the stored rollout again: the verdicts before this one,
+   * the oldest first, as a JSON array of verifications. Only rows have this field.
    *
    * @generated from field: bytes previous_json = 15;
    */
@@ -482,21 +484,21 @@ export type ModelCallUsage = Message<"gymmesh.rollout.v1.ModelCallUsage"> & {
   model: string;
 
   /**
-   * How many calls.
+   * The number of calls.
    *
    * @generated from field: uint32 calls = 2;
    */
   calls: number;
 
   /**
-   * Their prompt tokens in all.
+   * The prompt tokens of all these calls together.
    *
    * @generated from field: int64 input_tokens = 3;
    */
   inputTokens: bigint;
 
   /**
-   * Their answer tokens in all.
+   * The answer tokens of all these calls together.
    *
    * @generated from field: int64 output_tokens = 4;
    */
@@ -517,29 +519,30 @@ export const ModelCallUsageSchema: GenMessage<ModelCallUsage> = /*@__PURE__*/
  */
 export type CallTimings = Message<"gymmesh.rollout.v1.CallTimings"> & {
   /**
-   * Waiting for a place before the call was sent.
+   * The time that the call waited for a free place before it was sent.
    *
    * @generated from field: uint64 queue_us = 1;
    */
   queueUs: bigint;
 
   /**
-   * From sending to the complete answer, as the caller saw it.
+   * The time from sending the call to the complete answer, as the caller saw it.
    *
    * @generated from field: uint64 total_us = 2;
    */
   totalUs: bigint;
 
   /**
-   * Of a model call: from sending the request that was answered to its answer, as
-   * the model service saw it.
+   * Only for a model call: the time of the last request to the endpoint, the one that
+   * was answered, as the model service saw it.
    *
    * @generated from field: uint64 endpoint_us = 4;
    */
   endpointUs: bigint;
 
   /**
-   * Of a model call: spent on requests before that one, and waiting between them.
+   * Only for a model call: the time of earlier requests, which failed, and of the waits
+   * between requests.
    *
    * @generated from field: uint64 retry_us = 5;
    */
@@ -609,35 +612,35 @@ export const CountsSchema: GenMessage<Counts> = /*@__PURE__*/
  */
 export type RolloutEvent = Message<"gymmesh.rollout.v1.RolloutEvent"> & {
   /**
-   * The rollout.
+   * The rollout's id.
    *
    * @generated from field: string rollout_id = 1;
    */
   rolloutId: string;
 
   /**
-   * The attempt, from 1.
+   * The number of the attempt, from 1.
    *
    * @generated from field: uint32 attempt = 2;
    */
   attempt: number;
 
   /**
-   * 1, 2, 3 …, as the stream law says.
+   * The event's number: 1, 2, 3 …, see the stream law above.
    *
    * @generated from field: uint64 sequence = 3;
    */
   sequence: bigint;
 
   /**
-   * When the agent recorded it: nanoseconds since 1970-01-01 UTC.
+   * When the agent recorded the event: nanoseconds since 1970-01-01 UTC.
    *
    * @generated from field: fixed64 record_time_unix_nano = 4;
    */
   recordTimeUnixNano: bigint;
 
   /**
-   * True when a reader that does not know the kind may skip it.
+   * True when a reader that does not know this kind of event may skip the event.
    *
    * @generated from field: bool ignorable = 5;
    */
@@ -707,7 +710,7 @@ export type RolloutEvent = Message<"gymmesh.rollout.v1.RolloutEvent"> & {
     case: "verified";
   } | {
     /**
-     * The rollout ended with an outcome worth learning from. Terminal.
+     * The rollout completed. Terminal.
      *
      * @generated from field: gymmesh.rollout.v1.Completed completed = 17;
      */
@@ -715,7 +718,7 @@ export type RolloutEvent = Message<"gymmesh.rollout.v1.RolloutEvent"> & {
     case: "completed";
   } | {
     /**
-     * The rollout ended without one. Terminal.
+     * The rollout failed. Terminal.
      *
      * @generated from field: gymmesh.rollout.v1.Failed failed = 18;
      */
@@ -778,10 +781,10 @@ export const RolloutEventSchema: GenMessage<RolloutEvent> = /*@__PURE__*/
  */
 export type Started = Message<"gymmesh.rollout.v1.Started"> & {
   /**
-   * The parameters as the agent uses them, after its own configuration: options
-   * applied, and the task's tools followed by the session's (of two tools with
-   * the same name, only the session's). `input` is in `items` instead, and
-   * `input_omitted` is true.
+   * The parameters with which the agent calls the model. The agent's configuration and
+   * the options are applied. The task's tools come first, then the session's; of two
+   * tools with the same name, only the session's is kept. `items` has the input, so
+   * `input` is empty and `input_omitted` is true.
    *
    * @generated from field: gymmesh.responses.v1.ResponseParams params = 1;
    */
@@ -859,15 +862,15 @@ export type Started = Message<"gymmesh.rollout.v1.Started"> & {
   contractVersion: string;
 
   /**
-   * How many of `items`, counted from the first, the agent put before the
-   * task's own input (its system prompt and examples).
+   * How many items, from the start of `items`, are the agent's own (its system prompt
+   * and examples). The task's input follows them.
    *
    * @generated from field: uint32 preamble_items = 12;
    */
   preambleItems: number;
 
   /**
-   * The program that runs as the agent, where one does.
+   * The program that runs as the agent, if a program runs.
    *
    * @generated from field: optional gymmesh.rollout.v1.Program program = 13;
    */
@@ -888,14 +891,14 @@ export const StartedSchema: GenMessage<Started> = /*@__PURE__*/
  */
 export type Program = Message<"gymmesh.rollout.v1.Program"> & {
   /**
-   * Its name, such as `codex`.
+   * The program's name, such as `codex`.
    *
    * @generated from field: string name = 1;
    */
   name: string;
 
   /**
-   * Its version, as it says itself; empty when not known.
+   * The version that the program reports; empty if unknown.
    *
    * @generated from field: string version = 2;
    */
@@ -925,14 +928,14 @@ export type Media = Message<"gymmesh.rollout.v1.Media"> & {
   digest: string;
 
   /**
-   * Its type, such as `image/png`.
+   * The media type, such as `image/png`.
    *
    * @generated from field: string media_type = 2;
    */
   mediaType: string;
 
   /**
-   * Its bytes.
+   * The medium's bytes.
    *
    * @generated from field: bytes data = 3;
    */
@@ -947,8 +950,9 @@ export const MediaSchema: GenMessage<Media> = /*@__PURE__*/
   messageDesc(file_gymmesh_rollout_v1_rollout, 13);
 
 /**
- * A new medium; sent before the first event whose items refer to it, or right after
- * `started` if that event does.
+ * A new medium. The agent sends this event before the first event with items that refer
+ * to the medium. If these items are in `started`, it sends this event right after
+ * `started`.
  *
  * @generated from message gymmesh.rollout.v1.MediaAdded
  */
@@ -969,28 +973,29 @@ export const MediaAddedSchema: GenMessage<MediaAdded> = /*@__PURE__*/
   messageDesc(file_gymmesh_rollout_v1_rollout, 14);
 
 /**
- * A sandbox was opened.
+ * A sandbox that was opened for the rollout.
  *
  * @generated from message gymmesh.rollout.v1.SandboxOpened
  */
 export type SandboxOpened = Message<"gymmesh.rollout.v1.SandboxOpened"> & {
   /**
-   * The sandbox.
+   * The sandbox's id, service and image.
    *
    * @generated from field: gymmesh.sandbox.v1.SandboxRef sandbox = 1;
    */
   sandbox?: SandboxRef | undefined;
 
   /**
-   * What it is for, as in SandboxGrant.
+   * What the sandbox is for, such as `workspace`.
    *
    * @generated from field: string role = 2;
    */
   role: string;
 
   /**
-   * How it ended, from the event SandboxEnded; absent: it was running when the rollout
-   * ended, and ends with its session. Folding sets it: events and answers omit it.
+   * How the sandbox ended. Absent: the sandbox was still running when the rollout ended,
+   * and ends with the session. Only rows and folded rollouts have this field; its value
+   * is from the event SandboxEnded.
    *
    * @generated from field: optional gymmesh.rollout.v1.SandboxEnd end = 3;
    */
@@ -1026,7 +1031,7 @@ export type SandboxEnded = Message<"gymmesh.rollout.v1.SandboxEnded"> & {
   instanceId: string;
 
   /**
-   * How.
+   * How it ended.
    *
    * @generated from field: gymmesh.rollout.v1.SandboxEnd end = 3;
    */
@@ -1047,14 +1052,14 @@ export const SandboxEndedSchema: GenMessage<SandboxEnded> = /*@__PURE__*/
  */
 export type SandboxEnd = Message<"gymmesh.rollout.v1.SandboxEnd"> & {
   /**
-   * Why.
+   * Why the sandbox ended.
    *
    * @generated from field: gymmesh.rollout.v1.SandboxEndCause cause = 1;
    */
   cause: SandboxEndCause;
 
   /**
-   * One line on it, for people; may be empty.
+   * One line with details, for people; may be empty.
    *
    * @generated from field: string detail = 2;
    */
@@ -1069,34 +1074,34 @@ export const SandboxEndSchema: GenMessage<SandboxEnd> = /*@__PURE__*/
   messageDesc(file_gymmesh_rollout_v1_rollout, 17);
 
 /**
- * The program ended.
+ * How the program that ran as the agent ended.
  *
  * @generated from message gymmesh.rollout.v1.ProgramEnded
  */
 export type ProgramEnded = Message<"gymmesh.rollout.v1.ProgramEnded"> & {
   /**
-   * Its exit status; absent when a signal ended it.
+   * The program's exit status; absent if a signal ended the program.
    *
    * @generated from field: optional int32 exit_code = 1;
    */
   exitCode?: number | undefined;
 
   /**
-   * The signal that ended it; zero: none.
+   * The number of the signal that ended the program; zero: no signal.
    *
    * @generated from field: uint32 signal = 2;
    */
   signal: number;
 
   /**
-   * One line on how it ended, for people.
+   * One line on how the program ended, for people.
    *
    * @generated from field: string detail = 3;
    */
   detail: string;
 
   /**
-   * The end of its output, bounded; may be cut anywhere.
+   * The end of the program's output. The beginning may be cut anywhere.
    *
    * @generated from field: bytes output_tail = 4;
    */
@@ -1176,22 +1181,21 @@ export const OutputDeltaSchema: GenMessage<OutputDelta> = /*@__PURE__*/
  */
 export type ModelCallCompleted = Message<"gymmesh.rollout.v1.ModelCallCompleted"> & {
   /**
-   * Unique within the attempt.
+   * The call's id, unique within the attempt.
    *
    * @generated from field: string call_id = 1;
    */
   callId: string;
 
   /**
-   * The call whose conversation this one continues; empty for a first call.
+   * The id of the call whose conversation this call continues; empty for a first call.
    *
    * @generated from field: string parent_call_id = 2;
    */
   parentCallId: string;
 
   /**
-   * The caller: empty for the root agent, else the name of an actor of a
-   * custom agent.
+   * The name of the custom agent's actor that made the call; empty for the root agent.
    *
    * @generated from field: string actor = 3;
    */
@@ -1213,15 +1217,15 @@ export type ModelCallCompleted = Message<"gymmesh.rollout.v1.ModelCallCompleted"
   trainable: boolean;
 
   /**
-   * True when the conversation does not continue the parent's but begins with
-   * context_items (another actor, a rewritten history).
+   * True when the call does not continue the parent's conversation, but starts a new
+   * conversation with context_items (another actor, a rewritten history).
    *
    * @generated from field: bool detached = 6;
    */
   detached: boolean;
 
   /**
-   * Items before this answer that are in no other event.
+   * The items before this answer that no other event has.
    *
    * @generated from field: repeated gymmesh.responses.v1.Item context_items = 7;
    */
@@ -1235,69 +1239,71 @@ export type ModelCallCompleted = Message<"gymmesh.rollout.v1.ModelCallCompleted"
   response?: Response | undefined;
 
   /**
-   * The tokens, where the backend gives them and the caller asked.
+   * The tokens, if the caller requested them and the backend can capture them.
    *
    * @generated from field: optional gymmesh.model.v1.TokenCapture tokens = 9;
    */
   tokens?: TokenCapture | undefined;
 
   /**
-   * How long it took.
+   * How the call's time was spent.
    *
    * @generated from field: gymmesh.rollout.v1.CallTimings timings = 10;
    */
   timings?: CallTimings | undefined;
 
   /**
-   * The retries at the endpoint before it answered, by reason.
+   * How often the model service retried the endpoint, by reason.
    *
    * @generated from field: repeated gymmesh.model.v1.CallRetries retries = 11;
    */
   retries: CallRetries[];
 
   /**
-   * How the call relates to earlier ones, if a gateway captured it.
+   * How the call relates to earlier calls, if a gateway captured the call from a
+   * program.
    *
    * @generated from field: gymmesh.rollout.v1.CallLink link = 12;
    */
   link: CallLink;
 
   /**
-   * What a call beside the conversation is for, such as `title`; empty for all
-   * others. Such calls are kept and not trained on.
+   * For a call outside the conversation: its purpose, such as `title`. Empty for all
+   * other calls. Calls outside the conversation are kept, but not trained on.
    *
    * @generated from field: string side_call = 13;
    */
   sideCall: string;
 
   /**
-   * How the conversation differs from the parent's, if it does and `tokens.fork` does
-   * not say it.
+   * How the conversation differs from the parent's conversation. Set only if it differs
+   * and `tokens.fork` is not set.
    *
    * @generated from field: optional gymmesh.model.v1.Fork fork = 14;
    */
   fork?: Fork | undefined;
 
   /**
-   * The parameters of a captured program's request that the run replaced, as a JSON
-   * object; empty when none were.
+   * For a call captured from a program: the parameters of the program's request that the
+   * run replaced, as a JSON object. Empty if the run replaced none.
    *
    * @generated from field: bytes replaced_params_json = 15;
    */
   replacedParamsJson: Uint8Array;
 
   /**
-   * The parts of a captured program's request that were not sent to the model service,
-   * such as an unknown parameter or kind of tool: names, each once.
+   * For a call captured from a program: the names of the parts of the program's request
+   * that the gateway did not send to the model service, such as an unknown parameter or
+   * kind of tool. Each name appears once.
    *
    * @generated from field: repeated string left_out = 16;
    */
   leftOut: string[];
 
   /**
-   * The texts that the agent had scored instead of sampling an answer, in the
-   * environment's order; empty for a sampled answer. The answer is one of them, and
-   * `trainable` is false.
+   * The texts that the model scored, in the environment's order, if the agent chose the
+   * answer among scored texts instead of sampling it. One of the texts is the answer,
+   * and `trainable` is false. Empty for a sampled answer.
    *
    * @generated from field: repeated gymmesh.rollout.v1.ScoredChoice choices = 17;
    */
@@ -1318,28 +1324,28 @@ export const ModelCallCompletedSchema: GenMessage<ModelCallCompleted> = /*@__PUR
  */
 export type ScoredChoice = Message<"gymmesh.rollout.v1.ScoredChoice"> & {
   /**
-   * The text.
+   * The scored text.
    *
    * @generated from field: string text = 1;
    */
   text: string;
 
   /**
-   * The sum of its tokens' log probabilities.
+   * The sum of the log probabilities of the text's tokens.
    *
    * @generated from field: double logprob = 2;
    */
   logprob: number;
 
   /**
-   * How many tokens it has.
+   * The number of tokens of the text.
    *
    * @generated from field: uint32 tokens = 3;
    */
   tokens: number;
 
   /**
-   * Whether the model would write it at temperature 0.
+   * Whether the model would write this text at temperature 0.
    *
    * @generated from field: bool greedy = 4;
    */
@@ -1354,8 +1360,8 @@ export const ScoredChoiceSchema: GenMessage<ScoredChoice> = /*@__PURE__*/
   messageDesc(file_gymmesh_rollout_v1_rollout, 21);
 
 /**
- * A tool call is on its way to the environment. Not sent for a call that the
- * agent answers itself, without the environment.
+ * The agent sent a tool call to the environment. This event is not sent for a call that
+ * the agent answers itself, without the environment.
  *
  * @generated from message gymmesh.rollout.v1.ToolCallStarted
  */
@@ -1439,21 +1445,21 @@ export type ToolCallCompleted = Message<"gymmesh.rollout.v1.ToolCallCompleted"> 
   output?: Item | undefined;
 
   /**
-   * How it was answered.
+   * How the call was answered.
    *
    * @generated from field: gymmesh.rollout.v1.ToolOutcome outcome = 6;
    */
   outcome: ToolOutcome;
 
   /**
-   * How long it took.
+   * How long the call took.
    *
    * @generated from field: gymmesh.rollout.v1.CallTimings timings = 7;
    */
   timings?: CallTimings | undefined;
 
   /**
-   * The reward of the call, where the environment gives one: it counts as the
+   * The reward of the call, if the environment returned one. Trainers use it like the
    * reward of a turn.
    *
    * @generated from field: optional double reward = 8;
@@ -1489,14 +1495,14 @@ export type TurnCompleted = Message<"gymmesh.rollout.v1.TurnCompleted"> & {
   modelCallId: string;
 
   /**
-   * The new items, in order; may be empty when done.
+   * The new items, in order; may be empty when `done` is true.
    *
    * @generated from field: repeated gymmesh.responses.v1.Item items = 3;
    */
   items: Item[];
 
   /**
-   * The reward of the turn, where the environment gives one.
+   * The reward of the turn, if the environment returned one.
    *
    * @generated from field: optional double reward = 4;
    */
@@ -1525,8 +1531,8 @@ export const TurnCompletedSchema: GenMessage<TurnCompleted> = /*@__PURE__*/
   messageDesc(file_gymmesh_rollout_v1_rollout, 24);
 
 /**
- * The verifier's verdict. Sent once by every attempt that completes, also for
- * PENDING and SKIPPED, and before `completed`.
+ * The verifier's verdict. For every attempt that completes, the agent sends this event
+ * once before `completed`, also for PENDING and SKIPPED.
  *
  * @generated from message gymmesh.rollout.v1.Verified
  */
@@ -1546,7 +1552,7 @@ export type Verified = Message<"gymmesh.rollout.v1.Verified"> & {
   timings?: CallTimings | undefined;
 
   /**
-   * The session's state as the verifier saw it, where the environment keeps it.
+   * The session's state as the verifier saw it, if the environment keeps states.
    *
    * @generated from field: optional gymmesh.rollout.v1.FinalState final_state = 3;
    */
@@ -1567,7 +1573,7 @@ export const VerifiedSchema: GenMessage<Verified> = /*@__PURE__*/
  */
 export type Completed = Message<"gymmesh.rollout.v1.Completed"> & {
   /**
-   * Why it ended.
+   * Why the rollout ended.
    *
    * @generated from field: gymmesh.rollout.v1.StopReason stop_reason = 1;
    */
@@ -1610,7 +1616,7 @@ export const CompletedSchema: GenMessage<Completed> = /*@__PURE__*/
   messageDesc(file_gymmesh_rollout_v1_rollout, 26);
 
 /**
- * The rollout failed. Terminal. There is no reward, and none may be inferred.
+ * The rollout failed. Terminal. There is no reward, and a reader must not infer one.
  *
  * @generated from message gymmesh.rollout.v1.Failed
  */
@@ -1658,21 +1664,21 @@ export const FailedSchema: GenMessage<Failed> = /*@__PURE__*/
  */
 export type Annotation = Message<"gymmesh.rollout.v1.Annotation"> & {
   /**
-   * A name, prefixed by the agent's to avoid clashes.
+   * The annotation's name, which begins with the agent's name to avoid clashes.
    *
    * @generated from field: string key = 1;
    */
   key: string;
 
   /**
-   * Any JSON value.
+   * The annotation's value, any JSON value.
    *
    * @generated from field: bytes value_json = 2;
    */
   valueJson: Uint8Array;
 
   /**
-   * The model call it belongs to, or empty.
+   * The id of the model call to which the annotation belongs; empty: no model call.
    *
    * @generated from field: string model_call_id = 3;
    */
@@ -1693,14 +1699,14 @@ export const AnnotationSchema: GenMessage<Annotation> = /*@__PURE__*/
  */
 export type ToolCallRecord = Message<"gymmesh.rollout.v1.ToolCallRecord"> & {
   /**
-   * The answer; its fields are absent if the rollout ended before it.
+   * The answer. If the rollout ended before the answer, the answer's fields are absent.
    *
    * @generated from field: gymmesh.rollout.v1.ToolCallCompleted completed = 1;
    */
   completed?: ToolCallCompleted | undefined;
 
   /**
-   * When it was sent; zero when the call never left the agent.
+   * When the agent sent the call; zero if the call never left the agent.
    *
    * @generated from field: fixed64 started_unix_nano = 2;
    */
@@ -1721,7 +1727,7 @@ export const ToolCallRecordSchema: GenMessage<ToolCallRecord> = /*@__PURE__*/
  */
 export type Rollout = Message<"gymmesh.rollout.v1.Rollout"> & {
   /**
-   * The run that asked for it.
+   * The id of the run that requested the rollout.
    *
    * @generated from field: string run_id = 1;
    */
@@ -1749,14 +1755,14 @@ export type Rollout = Message<"gymmesh.rollout.v1.Rollout"> & {
   rolloutId: string;
 
   /**
-   * The attempt that gave the outcome.
+   * The number of the attempt that ended with this outcome.
    *
    * @generated from field: uint32 attempt = 5;
    */
   attempt: number;
 
   /**
-   * How it began.
+   * The attempt's first event.
    *
    * @generated from field: gymmesh.rollout.v1.Started started = 6;
    */
@@ -1770,7 +1776,8 @@ export type Rollout = Message<"gymmesh.rollout.v1.Rollout"> & {
   modelCalls: ModelCallCompleted[];
 
   /**
-   * The tool calls in the order of model calls and, within one, of the calls.
+   * The tool calls, in the order of the model calls and of the function calls within
+   * each.
    *
    * @generated from field: repeated gymmesh.rollout.v1.ToolCallRecord tool_calls = 8;
    */
@@ -1784,20 +1791,20 @@ export type Rollout = Message<"gymmesh.rollout.v1.Rollout"> & {
   turns: TurnCompleted[];
 
   /**
-   * The verdict; absent when there was none.
+   * The verdict; absent if there is no verdict.
    *
    * @generated from field: optional gymmesh.rollout.v1.Verified verified = 10;
    */
   verified?: Verified | undefined;
 
   /**
-   * How it ended; exactly one is set.
+   * How the rollout ended; exactly one is set.
    *
    * @generated from oneof gymmesh.rollout.v1.Rollout.outcome
    */
   outcome: {
     /**
-     * With an outcome to learn from.
+     * The rollout completed.
      *
      * @generated from field: gymmesh.rollout.v1.Completed completed = 11;
      */
@@ -1805,7 +1812,7 @@ export type Rollout = Message<"gymmesh.rollout.v1.Rollout"> & {
     case: "completed";
   } | {
     /**
-     * Without.
+     * The rollout failed.
      *
      * @generated from field: gymmesh.rollout.v1.Failed failed = 12;
      */
@@ -1842,14 +1849,14 @@ export type Rollout = Message<"gymmesh.rollout.v1.Rollout"> & {
   media: Media[];
 
   /**
-   * The sandboxes that were opened for it.
+   * The sandboxes that were opened for the rollout.
    *
    * @generated from field: repeated gymmesh.rollout.v1.SandboxOpened sandboxes = 17;
    */
   sandboxes: SandboxOpened[];
 
   /**
-   * How the program that ran as the agent ended, where one did.
+   * How the program that ran as the agent ended, if a program ran.
    *
    * @generated from field: optional gymmesh.rollout.v1.ProgramEnded program = 18;
    */
@@ -1864,7 +1871,7 @@ export const RolloutSchema: GenMessage<Rollout> = /*@__PURE__*/
   messageDesc(file_gymmesh_rollout_v1_rollout, 30);
 
 /**
- * Which part of the system a failure is attributed to. Exactly one.
+ * The one part of the system to which a failure is attributed.
  *
  * @generated from enum gymmesh.rollout.v1.Boundary
  */
@@ -1884,15 +1891,15 @@ export enum Boundary {
   MODEL = 1,
 
   /**
-   * A tool call that could not be carried out, for a reason that is neither
-   * the model's mistake nor the tool's own answer.
+   * A tool call that the environment could not carry out. Mistakes of the model and
+   * errors that the tool itself answers are not failures.
    *
    * @generated from enum value: BOUNDARY_TOOL = 2;
    */
   TOOL = 2,
 
   /**
-   * The environment: sessions, turns, its own state.
+   * The environment: its sessions, turns or state.
    *
    * @generated from enum value: BOUNDARY_RESOURCE = 3;
    */
@@ -1906,7 +1913,7 @@ export enum Boundary {
   VERIFIER = 4,
 
   /**
-   * The agent, or the stream from it.
+   * The agent, or the stream of events from the agent.
    *
    * @generated from enum value: BOUNDARY_AGENT = 5;
    */
@@ -1928,7 +1935,7 @@ export enum Boundary {
   DEADLINE = 7,
 
   /**
-   * Cancelled by the collector or its user.
+   * The collector or its user cancelled the rollout.
    *
    * @generated from enum value: BOUNDARY_CANCELLED = 8;
    */
@@ -2013,7 +2020,7 @@ export enum StopReason {
   CONTENT_FILTER = 6,
 
   /**
-   * A custom agent ended by a rule of its own; see Completed.stop_detail.
+   * A custom agent ended the rollout by a rule of its own; see Completed.stop_detail.
    *
    * @generated from enum value: STOP_REASON_AGENT_RULE = 7;
    */
@@ -2035,8 +2042,8 @@ export enum StopReason {
   PROGRAM_EXITED = 9,
 
   /**
-   * The program was stopped at the task's own time limit, which is a limit of the
-   * policy.
+   * The program was stopped at the task's time limit. This is a limit of the policy,
+   * not a failure.
    *
    * @generated from enum value: STOP_REASON_PROGRAM_TIMEOUT = 10;
    */
@@ -2063,14 +2070,14 @@ export enum VerificationStatus {
   UNSPECIFIED = 0,
 
   /**
-   * Judged; `reward` is set.
+   * The rollout is judged; `reward` is set.
    *
    * @generated from enum value: VERIFICATION_STATUS_VERIFIED = 1;
    */
   VERIFIED = 1,
 
   /**
-   * To be judged later, or together with its group; `reward` is not set.
+   * The rollout is judged later, or together with its group; `reward` is not set.
    *
    * @generated from enum value: VERIFICATION_STATUS_PENDING = 2;
    */
@@ -2104,49 +2111,49 @@ export enum SandboxEndCause {
   UNSPECIFIED = 0,
 
   /**
-   * Its owner ended it: the environment, or the agent that made it.
+   * The owner ended the sandbox: the environment or agent that created it.
    *
    * @generated from enum value: SANDBOX_END_CAUSE_OWNER = 1;
    */
   OWNER = 1,
 
   /**
-   * Its own lease was not renewed in time.
+   * The owner did not renew the sandbox's lease in time.
    *
    * @generated from enum value: SANDBOX_END_CAUSE_EXPIRED = 2;
    */
   EXPIRED = 2,
 
   /**
-   * Its `Resources.life_s` was over.
+   * The sandbox's lifetime (`Resources.life_s`) was over.
    *
    * @generated from enum value: SANDBOX_END_CAUSE_LIFE = 3;
    */
   LIFE = 3,
 
   /**
-   * It was ended at its memory limit.
+   * The sandbox reached its memory limit and was ended.
    *
    * @generated from enum value: SANDBOX_END_CAUSE_OUT_OF_MEMORY = 4;
    */
   OUT_OF_MEMORY = 4,
 
   /**
-   * An operator removed it.
+   * An operator removed the sandbox.
    *
    * @generated from enum value: SANDBOX_END_CAUSE_REMOVED = 5;
    */
   REMOVED = 5,
 
   /**
-   * Its service was shut down.
+   * The sandbox's service was shut down.
    *
    * @generated from enum value: SANDBOX_END_CAUSE_SHUTDOWN = 6;
    */
   SHUTDOWN = 6,
 
   /**
-   * It, its host or its service ended or is unreachable.
+   * The sandbox, its host or its service ended or is unreachable.
    *
    * @generated from enum value: SANDBOX_END_CAUSE_LOST = 7;
    */
@@ -2173,28 +2180,28 @@ export enum CallLink {
   UNSPECIFIED = 0,
 
   /**
-   * It continues its parent.
+   * The call continues its parent.
    *
    * @generated from enum value: CALL_LINK_CONTINUATION = 1;
    */
   CONTINUATION = 1,
 
   /**
-   * It begins at its parent with a history that has since changed; see `fork`.
+   * The call branches off its parent: the program changed the history; see `fork`.
    *
    * @generated from enum value: CALL_LINK_FORK = 2;
    */
   FORK = 2,
 
   /**
-   * It is beside the conversation (a title, a summary); see `side_call`.
+   * The call is outside the conversation (for a title or a summary); see `side_call`.
    *
    * @generated from enum value: CALL_LINK_SIDE = 3;
    */
   SIDE = 3,
 
   /**
-   * The relation is not known.
+   * How the call relates to earlier calls is not known.
    *
    * @generated from enum value: CALL_LINK_UNKNOWN = 4;
    */
@@ -2228,21 +2235,21 @@ export enum ToolOutcome {
   OK = 1,
 
   /**
-   * The tool answered with an error of its own, shown to the model.
+   * The tool answered with an error of its own, which the model sees.
    *
    * @generated from enum value: TOOL_OUTCOME_TOOL_ERROR = 2;
    */
   TOOL_ERROR = 2,
 
   /**
-   * The arguments are not JSON or do not fit the schema; shown to the model.
+   * The arguments are not JSON or do not fit the tool's schema; the model sees the error.
    *
    * @generated from enum value: TOOL_OUTCOME_BAD_ARGUMENTS = 3;
    */
   BAD_ARGUMENTS = 3,
 
   /**
-   * No tool of that name; shown to the model.
+   * There is no tool of that name; the model sees the error.
    *
    * @generated from enum value: TOOL_OUTCOME_UNKNOWN_TOOL = 4;
    */

@@ -187,7 +187,7 @@ export type ReadFilesRequest = Message<"gymmesh.sandbox.v1.ReadFilesRequest"> & 
   maxBytes: bigint;
 
   /**
-   * With whose rights.
+   * The user with whose rights the service reads; see the top of this file.
    *
    * @generated from field: string user = 6;
    */
@@ -366,7 +366,7 @@ export type ListFilesRequest = Message<"gymmesh.sandbox.v1.ListFilesRequest"> & 
   pageToken: string;
 
   /**
-   * With whose rights.
+   * The user with whose rights the service reads; see the top of this file.
    *
    * @generated from field: string user = 7;
    */
@@ -448,7 +448,7 @@ export type ReadArchiveRequest = Message<"gymmesh.sandbox.v1.ReadArchiveRequest"
   format: ArchiveFormat;
 
   /**
-   * With whose rights.
+   * The user with whose rights the service reads; see the top of this file.
    *
    * @generated from field: string user = 5;
    */

@@ -74,7 +74,7 @@ export const ExpectedAnswerSchema: GenMessage<ExpectedAnswer> = /*@__PURE__*/
   messageDesc(file_gymmesh_verify_v1_verify, 0);
 
 /**
- * Asks for the expected answers of a task.
+ * Requests the expected answers of a task.
  *
  * @generated from message gymmesh.verify.v1.GetExpectedRequest
  */
@@ -143,8 +143,8 @@ export type VerifyRequest = Message<"gymmesh.verify.v1.VerifyRequest"> & {
   task?: Task | undefined;
 
   /**
-   * Everything after the first items, in order: the model's items, tool
-   * outputs, and the environment's turns.
+   * All items after the first items, in order: the model's items, tool outputs, and the
+   * environment's turns.
    *
    * @generated from field: repeated gymmesh.responses.v1.Item transcript = 3;
    */
@@ -152,21 +152,21 @@ export type VerifyRequest = Message<"gymmesh.verify.v1.VerifyRequest"> & {
 
   /**
    * Why the rollout stopped. A rollout cut short by a limit of the policy is
-   * judged like any other.
+   * judged like any other rollout.
    *
    * @generated from field: gymmesh.rollout.v1.StopReason stop_reason = 4;
    */
   stopReason: StopReason;
 
   /**
-   * The rollout, for logs, metrics and judge calls.
+   * The rollout's id, for logs, metrics and judge calls.
    *
    * @generated from field: string rollout_id = 5;
    */
   rolloutId: string;
 
   /**
-   * The attempt.
+   * The number of the attempt.
    *
    * @generated from field: uint32 attempt = 6;
    */
@@ -209,7 +209,7 @@ export const VerifyRequestSchema: GenMessage<VerifyRequest> = /*@__PURE__*/
  */
 export type VerifyResponse = Message<"gymmesh.verify.v1.VerifyResponse"> & {
   /**
-   * The verdict; nothing of the request is echoed.
+   * The verdict.
    *
    * @generated from field: gymmesh.rollout.v1.Verification verification = 1;
    */
@@ -217,23 +217,24 @@ export type VerifyResponse = Message<"gymmesh.verify.v1.VerifyResponse"> & {
 
   /**
    * The session's state as the verifier saw it. Set exactly if `keeps_state` of
-   * GetEnvironment is true and there was a session or a state.
+   * GetEnvironment is true and the call had a session or a final state.
    *
    * @generated from field: optional gymmesh.rollout.v1.FinalState final_state = 2;
    */
   finalState?: FinalState | undefined;
 
   /**
-   * Sandboxes of the session that are not lent and that no earlier answer named, those
-   * of the verifier included. The agent sends an event for each, before `verified`.
+   * Sandboxes of the session that are not lent and that no earlier answer named,
+   * including the verifier's sandboxes. The agent sends an event for each, before
+   * `verified`.
    *
    * @generated from field: repeated gymmesh.rollout.v1.SandboxOpened sandboxes = 3;
    */
   sandboxes: SandboxOpened[];
 
   /**
-   * Sandboxes that the environment has ended and that no event named, as in
-   * CallToolResponse.
+   * Sandboxes that the environment has ended and that no event named. The same as
+   * `ended_sandboxes` of CallToolResponse.
    *
    * @generated from field: repeated gymmesh.rollout.v1.SandboxEnded ended_sandboxes = 4;
    */
@@ -310,7 +311,7 @@ export const GroupMemberSchema: GenMessage<GroupMember> = /*@__PURE__*/
  */
 export type VerifyGroupRequest = Message<"gymmesh.verify.v1.VerifyGroupRequest"> & {
   /**
-   * The task that all of them ran.
+   * The task that all members ran.
    *
    * @generated from field: gymmesh.rollout.v1.Task task = 1;
    */
@@ -450,8 +451,8 @@ export const AnswerKindSchema: GenEnum<AnswerKind> = /*@__PURE__*/
   enumDesc(file_gymmesh_verify_v1_verify, 0);
 
 /**
- * Judges rollouts. Lives at the address of the ResourceService whose sessions
- * it judges.
+ * Judges rollouts. It is served at the address of the ResourceService whose sessions it
+ * judges.
  *
  * @generated from service gymmesh.verify.v1.VerifyService
  */
@@ -496,9 +497,9 @@ export const VerifyService: GenService<{
   serviceDesc(file_gymmesh_verify_v1_verify, 0);
 
 /**
- * Expected answers, for audits of the verifier. No policy may see them. Lives at the
- * address of the VerifyService. An operator grants the permission; by default nobody
- * has it.
+ * Returns expected answers, for audits of the verifier. No policy may see these answers.
+ * AuditService is served at the address of the VerifyService. An operator grants the
+ * permission for it; by default nobody has the permission.
  *
  * @generated from service gymmesh.verify.v1.AuditService
  */

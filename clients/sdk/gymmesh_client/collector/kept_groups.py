@@ -1,0 +1,90 @@
+"""Groups that earlier sessions of a run began and no trainer has: read again when it is resumed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from msgspec import UNSET
+
+from gymmesh.rollout.v1 import rollout_pb2 as pb
+from gymmesh_client.groups import GroupLog, GroupStore, SharesState
+from gymmesh_client.index import RunReader, open_run
+from gymmesh_client.output import RunOutput
+from gymmesh_client.problems import UserError
+from gymmesh_client.rollout import completed_of_row, failed_of_row
+from gymmesh_rows import RowError, read_row
+
+
+@dataclass(frozen=True, slots=True)
+class KeptGroup:
+    """A group that was begun and not handed out for good.
+
+    Attributes:
+        rollouts: those that ended, as their rows keep them.
+        missing: how many of its repeats have no outcome.
+    """
+
+    task: pb.Task
+    rollouts: list[pb.Rollout]
+    missing: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeptGroups:
+    """What a run that hands out groups notes, and what it had to hand out when it was resumed."""
+
+    log: GroupLog
+    state: SharesState
+    groups: list[KeptGroup]
+
+    @staticmethod
+    def opened(output: RunOutput, tasks: Iterable[pb.Task], repeats: int) -> KeptGroups:
+        """Of a run's output, begun or resumed. tasks: all of the run's.
+
+        The groups come into memory whole. They are at most those that the earlier session kept,
+        and those that it had in flight. Raises UserError where a file cannot be read, OutputError.
+        """
+        path = output.files.groups
+        if path.exists():
+            log, state = GroupLog.resume(path, output.run_id)
+            begun = (task for task in tasks if task.task_id not in state.done)
+            groups = list(_kept(output, begun, repeats)) if output.outcomes else []
+            return KeptGroups(log, state, groups)
+        done = (task.task_id for task in tasks if _ended(output, task, repeats))
+        log = GroupLog.create(path, output.run_id, done if output.outcomes else ())
+        return KeptGroups(log, SharesState(), [])
+
+    def put_into(self, store: GroupStore) -> None:
+        """Have the groups handed out, and those that trainers have not."""
+        store.leave_out(self.state.done)
+        for group in self.groups:
+            store.restore(group.task, group.rollouts, group.missing)
+
+
+def _ended(output: RunOutput, task: pb.Task, repeats: int) -> list[int]:
+    """The repeats of a task that have an outcome."""
+    return [one for one in range(repeats) if output.has_outcome(task.task_id, one)]
+
+
+def _kept(output: RunOutput, tasks: Iterable[pb.Task], repeats: int) -> Iterator[KeptGroup]:
+    with open_run(output.files.rows) as reader:
+        for task in tasks:
+            ended = _ended(output, task, repeats)
+            if ended:
+                rollouts = [_stored(reader, task.task_id, one) for one in ended]
+                yield KeptGroup(task, rollouts, repeats - len(ended))
+
+
+def _stored(reader: RunReader, task_id: str, repeat: int) -> pb.Rollout:
+    name = reader.rollout_id(task_id, repeat)
+    line = reader.line(name)
+    if line is None:
+        raise UserError(
+            f"{reader.files.index} has no row of rollout {name}. Delete the index; it is rebuilt"
+        )
+    try:
+        row = read_row(line)
+    except RowError as error:
+        raise UserError(f"rollout {name}: {error}") from None
+    return completed_of_row(row) if row.failure is UNSET else failed_of_row(row)
