@@ -407,7 +407,7 @@ def replaced(name: str, cause: str) -> MeshError:
         "name": f"another process replaced {name} and got its groups. Drop the unacknowledged "
         "groups, and give each process its own name",
         "restart": f"this collector does not know {name}, probably because the collector was "
-        "restarted. Groups that were sent before are not sent again",
+        "restarted without NAME.groups. Groups that were sent before are not sent again",
     }[cause]
     return MeshError(
         errors_pb2.ERROR_REASON_CONSUMER_REPLACED,

@@ -316,7 +316,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_CONSUMER_REPLACED: _ErrorReason.ValueType  # 92
     """ABORTED. The consumer had no stream for a whole lease (`cause` is `lease`), another
     process took the consumer's name (`name`), or the collector was restarted
-    (`restart`). The consumer must start again without a cursor, and drop the groups
+    without its notes of the groups (`restart`). The consumer must start again without a cursor, and drop the groups
     that it has not acknowledged. The collector sends these groups to other consumers;
     after a restart, it sends them to nobody.
     Example: {"reason": "CONSUMER_REPLACED", "domain": "gymmesh",
@@ -729,7 +729,7 @@ Example: {"reason": "RUN_STATE", "domain": "gymmesh",
 ERROR_REASON_CONSUMER_REPLACED: ErrorReason.ValueType  # 92
 """ABORTED. The consumer had no stream for a whole lease (`cause` is `lease`), another
 process took the consumer's name (`name`), or the collector was restarted
-(`restart`). The consumer must start again without a cursor, and drop the groups
+without its notes of the groups (`restart`). The consumer must start again without a cursor, and drop the groups
 that it has not acknowledged. The collector sends these groups to other consumers;
 after a restart, it sends them to nobody.
 Example: {"reason": "CONSUMER_REPLACED", "domain": "gymmesh",

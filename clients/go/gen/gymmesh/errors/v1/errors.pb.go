@@ -267,7 +267,7 @@ const (
 	ErrorReason_ERROR_REASON_RUN_STATE ErrorReason = 91
 	// ABORTED. The consumer had no stream for a whole lease (`cause` is `lease`), another
 	// process took the consumer's name (`name`), or the collector was restarted
-	// (`restart`). The consumer must start again without a cursor, and drop the groups
+	// without its notes of the groups (`restart`). The consumer must start again without a cursor, and drop the groups
 	// that it has not acknowledged. The collector sends these groups to other consumers;
 	// after a restart, it sends them to nobody.
 	// Example: {"reason": "CONSUMER_REPLACED", "domain": "gymmesh",

@@ -502,9 +502,9 @@ export type StreamGroupsRequest = Message<"gymmesh.run.v1.StreamGroupsRequest"> 
   /**
    * True if this incarnation had a stream before and still has the groups from that
    * stream. The collector then sends the groups after `after_cursor` again, with the same
-   * cursors. If the collector treats this incarnation as dead, or was restarted and does
-   * not know it, the call is ABORTED / CONSUMER_REPLACED. If false, a consumer must leave
-   * `after_cursor` zero.
+   * cursors, also after a restart if it kept notes of the groups. If the collector treats
+   * this incarnation as dead, or does not know it, the call is ABORTED /
+   * CONSUMER_REPLACED. If false, a consumer must leave `after_cursor` zero.
    *
    * @generated from field: bool continues = 7;
    */
