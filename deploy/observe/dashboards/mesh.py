@@ -67,7 +67,7 @@ _GLANCE: Final = Row(
         number(
             "Unary calls, 95 % take less than",
             _scope.quantile(0.95, m.RPC_SECONDS, where=_UNARY),
-            "From a call's arrival to its end. Streams don't count.",
+            "The time from a call's arrival to its end. Streams don't count.",
             "s",
         ),
         number(
@@ -183,7 +183,7 @@ _CALLS: Final = Row(
         Panel(
             "Time of unary calls, 95th percentile",
             p95_of(_scope, m.RPC_SECONDS, _UNARY, "method"),
-            "From a call's arrival to its end.",
+            "The time from a call's arrival to its end.",
             "s",
         ),
         Panel(
@@ -196,7 +196,7 @@ _CALLS: Final = Row(
         Panel(
             "Time of streams, 95th percentile",
             p95_of(_scope, m.RPC_SECONDS, _STREAMS, "method"),
-            "From a stream's opening to its end.",
+            "The time from a stream's opening to its end.",
             "s",
         ),
         Panel(
@@ -219,7 +219,7 @@ _CALLS: Final = Row(
                     "{{side}}",
                 )
             ],
-            "The number of frames in a batch. The more frames, the better calls share messages.",
+            "The mean number of frames in a batch. All frames of a batch share one message.",
         ),
         Panel(
             "Mux streams broken",
