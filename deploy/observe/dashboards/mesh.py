@@ -127,7 +127,7 @@ _PROCESSES: Final = Row(
         Panel(
             "Event loops late",
             gauges(_scope, m.EVENT_LOOP_LAG_SECONDS, "kind", "service_name", how="max"),
-            "The delay of the event loop. Blocking code and an overloaded machine both show here.",
+            "The delay of the event loop. Blocking code and an overloaded machine increase it.",
             "s",
             width=6,
         ),
@@ -256,7 +256,7 @@ _DISCOVERY: Final = Row(
         Panel(
             "Registry watches",
             [Query(_scope.gauge(m.REGISTRY_WATCHES), "open")],
-            "Open streams by which callers watch the registry.",
+            "Open streams through which callers watch the registry.",
             width=6,
         ),
     ],
