@@ -70,8 +70,8 @@ class Report:
 
     tasks: the number of tried tasks. golds: the number of tried tasks with an expected answer.
     notes: measurements that are not faults. live: the models that the environment calls and that
-    are not scripted. unplayed: the kinds of attacks that were skipped for tasks without an expected answer. idle:
-    entries of the intended findings that the audit did not find.
+    are not scripted. unplayed: the kinds of attacks that were skipped for tasks without an expected
+    answer. idle: the deliberate entries without a finding.
     """
 
     environment: str

@@ -62,8 +62,8 @@ _TOOLS: Final = Row(
         Panel(
             "Tool calls by outcome",
             rates(_scope, m.TOOL_CALLS, "outcome"),
-            "Tool calls per second. The outcome `fault` is a mistake of the environment's code. The "
-            "policy causes all other outcomes.",
+            "Tool calls per second. The outcome `fault` is a mistake of the environment's code. "
+            "The policy causes all other outcomes.",
             "ops",
             "areas",
         ),
