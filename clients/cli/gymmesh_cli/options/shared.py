@@ -320,7 +320,7 @@ mesh_options = grouped(
         "environment",
         group=OptionGroup.MODELS,
         metavar="NAME",
-        help="Environment for tasks that don't name one.",
+        help="Environment for tasks that name no environment.",
     ),
 )
 

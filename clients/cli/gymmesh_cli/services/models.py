@@ -161,8 +161,8 @@ def set_weights(
 ) -> None:
     """Announce that a model now has weights of VERSION.
 
-    For trainers that swap weights and don't call SetWeightsVersion themselves. Later calls
-    carry the version. It can only increase.
+    For trainers that swap weights and don't call SetWeightsVersion themselves. The model
+    service adds the version to later calls. A version can only increase.
 
     \b
       gym-cli models set-weights 4 --address 127.0.0.1:42199

@@ -119,7 +119,7 @@ def _list_formats(ctx: click.Context, param: click.Parameter, value: bool) -> No
     "--no-tokens",
     group=OptionGroup.FORMAT,
     is_flag=True,
-    help=("Omit token ids where the record also has text."),
+    help=("Omit token ids from records that also have the text."),
 )
 @option(
     "--margin",

@@ -60,7 +60,7 @@ _FORMATS: Final = (_KNOWN, "hf", "messages", "openai-evals", "verifiers", "inspe
     "environment",
     default="",
     metavar="NAME",
-    help=("Environment for rows that name none."),
+    help=("Environment for rows that name no environment."),
 )
 @click.option(
     "--keep-prose",
