@@ -101,7 +101,7 @@ class GoldOptions:
     group=OptionGroup.RUNNING,
     is_flag=True,
     help=(
-        "Try only attacks that need no right answer. The right answers themselves are still judged."
+        "Try only attacks that need no right answer. The verifier still judges the right answers."
     ),
 )
 @option(

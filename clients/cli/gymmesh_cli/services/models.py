@@ -204,7 +204,7 @@ def set_weights(
     "aliases",
     multiple=True,
     metavar="URL",
-    help="Another URL of the endpoints, by which a model service calls them. Repeatable.",
+    help="Another URL of these endpoints: the URL that a model service calls. Repeatable.",
 )
 @click.option(
     "--kind",
