@@ -227,7 +227,12 @@ def set_weights(
         "the new weights."
     ),
 )
-@click.option("--folder-there", default="", metavar="PATH", help="FOLDER's path at the endpoints.")
+@click.option(
+    "--folder-there",
+    default="",
+    metavar="PATH",
+    help="FOLDER's path on the inference servers, if it differs there.",
+)
 @click.option(
     "--api-key-env",
     default="",

@@ -34,7 +34,7 @@ _FORMATS: Final = (_KNOWN, "hf", "messages", "openai-evals", "verifiers", "inspe
     "--dataset",
     default="",
     metavar="NAME",
-    help="known: the data set of the files. Default: recognized by its columns.",
+    help="With --format known: the data set of the files. Default: recognized by its columns.",
 )
 @click.option("--output", "-o", required=True, type=FILE, help="Write JSON lines to this file.")
 @click.option(
@@ -50,8 +50,8 @@ _FORMATS: Final = (_KNOWN, "hf", "messages", "openai-evals", "verifiers", "inspe
     "columns",
     multiple=True,
     metavar="KEY=COLUMN",
-    help="hf, openai-evals: read KEY from this column. KEY is input, system, tools, task_id or "
-    "another key of the task. Repeatable.",
+    help="With --format hf or openai-evals: read KEY from this column. KEY is input, system, "
+    "tools, task_id or another key of the task. Repeatable.",
 )
 @click.option("--only-columns", is_flag=True, help="Drop columns that no --column names.")
 @click.option("--score", default="", metavar="NAME", help="Use this score as the reward.")
