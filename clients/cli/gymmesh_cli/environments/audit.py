@@ -155,9 +155,8 @@ def audit(
       gym-cli env audit guess.py --tasks guess.jsonl --json
       gym-cli env audit --address 127.0.0.1:9310 --gold expected_answer --gold-kind number
 
-    The command really calls the tools, as `gym-cli env test` does. Exit code 0: no findings, except
-    deliberate
-    ones. 1: findings.
+    The command really calls the tools, as `gym-cli env test` does. Exit code 0: no
+    findings, or only deliberate findings. 1: findings that are not deliberate.
     """
     from gymmesh_audit import AuditOptions, lines, read_deliberate, to_html, to_json
     from gymmesh_runtime.serving import run_bounded

@@ -114,7 +114,7 @@ def test(
 @mesh_options
 @json_option
 def list_environments(mesh: MeshOptions, as_json: bool) -> int:
-    """List the environments of a configuration, and the installed ones.
+    """List the environments of a configuration, and the installed environments.
 
     \b
       gym-cli env list --config mesh.yaml

@@ -94,7 +94,7 @@ for _control in _CONTROLS:
 @_RUN
 @json_option
 def cancel_task(task_id: str, run_id: str, as_json: bool) -> None:
-    """Cancel a task's running repeats, and start no more of them.
+    """Cancel a task's running repeats, and start no more repeats of the task.
 
     \b
       gym-cli runs cancel-task gsm8k-17

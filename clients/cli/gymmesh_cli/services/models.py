@@ -77,7 +77,7 @@ def list_models(mesh: MeshOptions, as_json: bool) -> None:
 @mesh_options
 @json_option
 def pull_models(names: tuple[str, ...], mesh: MeshOptions, as_json: bool) -> None:
-    """Download the weights of a configuration's embedded models, or of the named ones.
+    """Download the weights of a configuration's embedded models, or of the models NAME.
 
     Existing weights are verified and kept. Without a configuration, the default model is
     downloaded. Remote models have nothing to download.
@@ -120,11 +120,12 @@ def pull_models(names: tuple[str, ...], mesh: MeshOptions, as_json: bool) -> Non
 def check_models(
     names: tuple[str, ...], mesh: MeshOptions, prompt: str | None, timeout: float, as_json: bool
 ) -> int:
-    """Try one call with each model of a configuration, or with the named ones.
+    """Try one call with each model of a configuration, or with each model NAME.
 
-    Shows the latency, the beginning of the answer, its tokens (in and out) and the model's
-    capabilities; or the error and its fix. A second call offers a tool: only a model that answers
-    with a tool call is listed with tools. If a model has several endpoints, each one is tried.
+    For each model, the command shows the latency, the beginning of the answer, the tokens of the
+    call (in and out) and the model's capabilities. If the call fails, the command shows the error
+    and its fix. A second call offers a tool: only a model that answers with a tool call is listed
+    with tools. If a model has several endpoints, the command tries each endpoint.
 
     \b
       gym-cli models check --config mesh.yaml
