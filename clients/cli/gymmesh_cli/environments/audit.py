@@ -162,7 +162,7 @@ def audit(
     from gymmesh_runtime.serving import run_bounded
 
     if bool(place) == bool(address):
-        raise click.UsageError("give exactly one of PLACE and --address")
+        raise click.UsageError("pass exactly one of PLACE and --address")
     if not address:
         security.refuse("--address")
     golds = GoldOptions(gold_key, gold_kind, gold_form) if gold_key else None
