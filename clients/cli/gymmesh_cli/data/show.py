@@ -94,7 +94,8 @@ def trace(
             if not events:
                 which = "" if attempt is None else f" attempt {attempt}"
                 raise UserError(
-                    f"{output}: rollout {name}{which} has no trace. Traces need gym-cli collect --trace"
+                    f"{output}: rollout {name}{which} has no trace. Only gym-cli collect --trace "
+                    "keeps traces"
                 )
             if not as_json:
                 echo(f"{one_line(name)} attempt {events[0].attempt}")
