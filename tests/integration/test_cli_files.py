@@ -184,7 +184,7 @@ async def test_rows_that_name_other_agents_are_said_once_or_refused(
     done = await gym(*bench.collect())
     assert done.code == 0, done.err
     named = "(and 1 more row): agent_ref names agent 'other_agent'"
-    assert done.err.count(f"{bench.tasks}:2: {named}") == 1
+    assert done.err.count(f"{bench.tasks}:2 {named}") == 1
     assert done.err.count("agent_ref") == 1
     assert len(rows_of(bench.output)) == 4
 
