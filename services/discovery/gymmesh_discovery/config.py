@@ -82,7 +82,7 @@ class KubernetesConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         if self.server:
             check_server(self.server)
         elif self.token_file or self.ca_file:
-            raise ValueError("token_file and ca_file need server. Set server, too")
+            raise ValueError("token_file and ca_file need server. Also set the key server")
         if self.server and (self.kubeconfig or self.context):
             raise ValueError("set either server, or kubeconfig and context")
         if self.token_file and not self.server.startswith("https://"):

@@ -196,7 +196,7 @@ class RelayDialer:
                 pause = longest * random.uniform(0.5, 1.0)
                 if failures in (1, 10) or failures % 100 == 0:
                     gone = error.reason in _UNREACHED
-                    what = "cannot reach the relay" if gone else "not accepted by the relay"
+                    what = "cannot reach the relay" if gone else "offer not accepted by the relay"
                     _log.warning(
                         "%s %s: %s; trying again in %.1f s",
                         what,

@@ -113,7 +113,9 @@ class KubernetesRegistry(MemoryRegistry):
                 await self._watch()
             except GoneError:
                 _log.info(
-                    "%s no longer has the changes since this view; listing again", self._name()
+                    "%s no longer has the changes since the last list of instances; "
+                    "listing all instances again",
+                    self._name(),
                 )
                 self._version = ""
             except MeshError as error:

@@ -151,7 +151,7 @@ class Exchange:
         """Ends the exchange now. Its calls end with the error that ``why`` returns."""
         if why is not None and not self._over.is_set():
             self._why = why
-        self._break("it was cut")
+        self._break("this process closed it")
 
     def cancel(self, call: OutgoingCall) -> bool:
         """Cancels a call of this side; returns whether the call was still open."""
