@@ -154,7 +154,7 @@ def test_a_kubeconfig_with_what_it_needs_inside(tmp_path: Path) -> None:
         ),
         ({}, {"username": "u", "password": "secret-word"}, "has password, username, which is not"),
         ({}, {"token": 7}, "the user 'me': Expected `str`, got `int` - at `$.token`"),
-        ({"server": ""}, {}, "the Kubernetes API server must be https://HOST:PORT"),
+        ({"server": ""}, {}, "the address of the Kubernetes API server must be https://HOST:PORT"),
         ({"server": "http://k8s:80"}, None, "a token is only sent over https://"),
         ({"proxy-url": "http://p"}, {}, "its proxy-url is not supported"),
         ({"certificate-authority-data": "?"}, {}, "one of its certificates or keys is not base64"),

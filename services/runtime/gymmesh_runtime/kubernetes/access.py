@@ -143,7 +143,7 @@ def check_server(address: str) -> None:
         whole = False
     # The text itself may hold a credential.
     if not whole or parts.scheme not in ("http", "https") or "@" in parts.netloc or parts.query:
-        raise ValueError("the Kubernetes API server must be https://HOST:PORT")
+        raise ValueError("the address of the Kubernetes API server must be https://HOST:PORT")
 
 
 def _of_pod(env: Mapping[str, str], pod: Path) -> Access:

@@ -264,7 +264,9 @@ class RelayDialer:
         answer: relay_pb2.OfferResponse
         answer = await call_unary(exchange, _OFFER, request, _OFFER_S, {})
         if self.address not in ("", answer.address):
-            _log.info("'%s' is now reached at %s", instance.instance_id, answer.address)
+            _log.info(
+                "the relay accepts calls for '%s' at %s", instance.instance_id, answer.address
+            )
         self.address, self.grace_s = answer.address, answer.grace_s
         self.offers += 1
         self._accepted.set()

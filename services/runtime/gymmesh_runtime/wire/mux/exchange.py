@@ -169,7 +169,7 @@ class Exchange:
                 self._receive(data)
         except (Violation, ValueError) as exc:
             self._warn(exc)
-            self._break(f"the protocol was broken: {exc}")
+            self._break(f"the peer broke the mux protocol: {exc}")
         except Exception as exc:
             self._break(_message_of(exc, "reading from the mux"))
         else:
