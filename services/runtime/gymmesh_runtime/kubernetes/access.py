@@ -257,10 +257,12 @@ def _user(said: dict[str, object], name: str, section: str) -> _User:
 def _joined(folder: Path, context: _Context, cluster: _Cluster, user: _User, hint: str) -> Access:
     check_server(cluster.server)
     if cluster.proxy_url:
-        raise ValueError("its proxy-url is not supported; use `kubectl proxy`")
+        raise ValueError("its cluster has a proxy-url, which is not supported. Use `kubectl proxy`")
     token_file = str(folder / user.token_file) if user.token_file else ""
     if (user.token or token_file) and not cluster.server.startswith("https://"):
-        raise ValueError("a token is only sent over https://")
+        raise ValueError(
+            "a token is only sent over https://, but its server is not an https:// address"
+        )
     return Access(
         cluster.server,
         context.namespace or "default",
