@@ -85,8 +85,8 @@ class KubernetesConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
             raise ValueError("token_file and ca_file need server. Also set the key server")
         if self.server and (self.kubeconfig or self.context):
             raise ValueError(
-                "server is not allowed together with kubeconfig or context. Remove server, or remove "
-                "kubeconfig and context"
+                "server is not allowed together with kubeconfig or context. Remove server, or "
+                "remove kubeconfig and context"
             )
         if self.token_file and not self.server.startswith("https://"):
             raise ValueError(
