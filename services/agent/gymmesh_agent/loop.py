@@ -204,7 +204,7 @@ class ToolLoop:
             raise self._wrong_report(_State.TOOLS)
         if len(done) != self._calls:
             raise RuntimeError(
-                f"the answer has {self._calls} tool calls, but {len(done)} of them were answered"
+                f"the answer has {self._calls} tool calls, but {len(done)} of the calls were answered"
             )
         return self._go_on(done=any(done))
 
@@ -229,7 +229,9 @@ class ToolLoop:
         return stop
 
     def _wrong_report(self, state: _State) -> RuntimeError:
-        return RuntimeError(f"the loop is at {self._state.name}, and got a report for {state.name}")
+        return RuntimeError(
+            f"the loop is in state {self._state.name}, but got a report for {state.name}"
+        )
 
 
 def cut_short(answer: responses_pb2.Response, status: str) -> Stop | None:

@@ -47,7 +47,7 @@ def unpack_layer(archive: IO[bytes], diff_id: str, folder: Path, ids: IdMap) -> 
             for member in tar:
                 unpacker.unpack(tar, member)
         if hashed.digest() != diff_id:
-            raise ImageError("a layer does not have its digest")
+            raise ImageError("the content of a layer does not match its digest")
     except (tarfile.TarError, EOFError, MeshError, ValueError) as error:
         if isinstance(error, ImageError):
             raise

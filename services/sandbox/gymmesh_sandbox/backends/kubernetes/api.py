@@ -219,7 +219,7 @@ class KubernetesApi:
                 for line in lines:
                     yield line
                 if len(rest) > _MAX_LINE_BYTES:
-                    raise ApiError(200, "an event of it is too long")
+                    raise ApiError(200, "an event of the watch is too long")
 
     async def exec(
         self, pod: str, container: str, argv: Sequence[str]
@@ -311,7 +311,7 @@ def api_error(error: BaseException, address: str) -> MeshError:
     if error.status in (401, 403):
         return MeshError(
             errors_pb2.ERROR_REASON_NOT_PERMITTED,
-            f"Kubernetes at {address} refuses ({error.status}): {words}.",
+            f"Kubernetes at {address} refuses the call ({error.status}): {words}.",
         )
     if error.status == 429 or error.status >= 500:
         return MeshError(
