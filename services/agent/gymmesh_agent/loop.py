@@ -204,7 +204,7 @@ class ToolLoop:
             raise self._wrong_report(_State.TOOLS)
         if len(done) != self._calls:
             raise RuntimeError(
-                f"the answer has {self._calls} tool calls, but {len(done)} of the calls were answered"
+                f"the answer has {self._calls} tool calls, but {len(done)} of them were answered"
             )
         return self._go_on(done=any(done))
 
