@@ -270,7 +270,7 @@ class Sandboxes:
             await asyncio.gather(*(self._start_process(live) for live in made))
             for live in made:
                 if live.id not in self._by_id:
-                    raise sandbox_lost(live.id, "it ended while it was being started")
+                    raise sandbox_lost(live.id, "it ended before it was ready")
         except BaseException:
             for live in made:
                 self.end(live, "not_started")

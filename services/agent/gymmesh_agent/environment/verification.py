@@ -128,8 +128,12 @@ def check_group(
     asked = [member.rollout_id for member in members]
     judged = [verdict.rollout_id for verdict in verdicts]
     if asked != judged:
-        problem = f"the environment must return {len(asked)} verdicts in the order of the rollouts"
-        raise violated("verdicts", f"{problem}, but returned {len(judged)}, or another order")
+        problem = (
+            f"the environment must return one verdict for each of {len(asked)} rollouts, in order"
+        )
+        raise violated(
+            "verdicts", f"{problem}; it returned {len(judged)} verdicts or changed the order"
+        )
     for verdict in verdicts:
         check_verification(verdict.verification)
 

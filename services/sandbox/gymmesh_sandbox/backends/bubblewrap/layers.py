@@ -64,7 +64,7 @@ class _LayerUnpacker:
     def unpack(self, tar: tarfile.TarFile, member: tarfile.TarInfo) -> None:
         parts = [part for part in os.fsencode(member.name).split(b"/") if part not in (b"", b".")]
         if b".." in parts:
-            raise ImageError(f"a layer has a file {member.name!r}")
+            raise ImageError(f"a layer has the file {member.name!r}, which is outside the image")
         if not parts:
             return
         name = parts[-1]

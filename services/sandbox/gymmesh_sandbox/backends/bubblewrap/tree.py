@@ -58,7 +58,7 @@ class IdMap:
     def outside(self, inner: int) -> int:
         """This machine's id for an id of the sandbox. Raises ValueError if there is none."""
         if not self._has(inner - self.inner):
-            raise ValueError(f"{inner} is not a user or group id of sandboxes here")
+            raise ValueError(f"{inner} is not a user or group id that this sandbox has")
         return inner - self.inner + self.first
 
     def _has(self, place: int) -> bool:
