@@ -92,7 +92,8 @@ def route(
     if found.dialect == GEMINI.name and found.stream and query.get("alt") != "sse":
         return Refusal(
             RefusalKind.INVALID,
-            "streamGenerateContent answers only with server-sent events: add alt=sse to the URL's query.",
+            "streamGenerateContent answers only with server-sent events: add alt=sse to the "
+            "URL's query.",
         )
     return found
 

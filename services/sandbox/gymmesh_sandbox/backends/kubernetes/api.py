@@ -248,9 +248,7 @@ class KubernetesApi:
                 server_hostname=self._access.server_name or None,
             )
         except aiohttp.WSServerHandshakeError as error:
-            raise ApiError(
-                error.status, f"the server refused the connection to {subresource} of the pod"
-            ) from None
+            raise ApiError(error.status, f"the server refused {subresource} of the pod") from None
         if connection.protocol != protocol:
             await connection.close()
             raise ApiError(400, f"the server does not speak {protocol}")
