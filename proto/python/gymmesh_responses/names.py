@@ -13,7 +13,7 @@ from typing import Final
 LONGEST_TOOL_NAME: Final = 64
 """The most characters of a tool's name."""
 
-TOOL_NAME_RULE: Final = "letters, digits, '_' and '-', at most 64"
+TOOL_NAME_RULE: Final = "at most 64 letters, digits, '_' and '-'"
 """What a tool's name is made of, for error messages."""
 
 _NAME: Final = re.compile(rf"[A-Za-z0-9_-]{{1,{LONGEST_TOOL_NAME}}}")

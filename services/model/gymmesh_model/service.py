@@ -292,7 +292,7 @@ class ModelService(Service):
         if unlisted:
             raise field_invalid(
                 "endpoints",
-                f"lack {', '.join(unlisted)}, which model '{self.name}' calls. Load version "
+                f"do not include {', '.join(unlisted)}, which model '{self.name}' calls. Load version "
                 f"{request.version} there too, or list that URL as an alias of a loaded server",
             )
 

@@ -174,7 +174,9 @@ def vllm_scores(answer: Mapping[str, Any], prompt: int, after: Sequence[int]) ->
 def _logprob(given: Any) -> float:
     number = math.nan if isinstance(given, str | bytes | bool) else _number(given)
     if not (math.isfinite(number) and number <= LOGPROB_ROUNDING):
-        raise AnswerInvalid(f"{given!r:.40} is not a log probability: finite and at most 0")
+        raise AnswerInvalid(
+            f"{given!r:.40} is not a log probability, which must be finite and at most 0"
+        )
     return number
 
 

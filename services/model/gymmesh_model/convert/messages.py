@@ -180,7 +180,7 @@ class _Transcript:
         elif kind == "reasoning":
             self._reasoning(item, place)
         else:
-            raise unsupported(f"{place}.type", f"Chat Completions has no '{kind}'")
+            raise unsupported(f"{place}.type", f"Chat Completions has no item of type '{kind}'")
 
     def _message(self, item: Mapping[str, Any], place: str) -> None:
         check_keys(item, _ITEM | {"role", "content", "name"}, place)

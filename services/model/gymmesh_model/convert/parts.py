@@ -78,7 +78,7 @@ def _part(part: object, place: str) -> Json:
     if kind == "input_audio":
         check_keys(part, {"type", "input_audio"}, place)
         return {"type": "input_audio", "input_audio": part.get("input_audio")}
-    raise unsupported(f"{place}.type", f"Chat Completions has no part '{kind}'")
+    raise unsupported(f"{place}.type", f"Chat Completions has no content part of type '{kind}'")
 
 
 def text_of_part(part: Mapping[str, Any], key: str, place: str) -> str:

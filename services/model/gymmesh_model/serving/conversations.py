@@ -157,7 +157,7 @@ class ConversationCache:
         conversation = self._held.get(key)
         parent = conversation.calls.get(ref.parent_call_id) if conversation else None
         if parent is None:
-            raise _unknown(ref, "is not held by this model service, or no longer held")
+            raise _unknown(ref, "is not in this model service: it never was, or was dropped")
         if parent.token != ref.parent_token:
             raise _unknown(ref, "differs from the one that this model service holds")
         self._held.move_to_end(key)
