@@ -224,7 +224,7 @@ class Row(Columns, dict=True):
                     f"calls: the parent {call.parent_call_id!r} of call {call.call_id!r} is missing"
                 )
             if len(path) > len(self.calls):
-                raise RowError(f"calls: the parents of call {call.call_id!r} go in a circle")
+                raise RowError(f"calls: the parents of call {call.call_id!r} form a cycle")
             path.append(parent)
             call = parent
         path.reverse()

@@ -292,8 +292,9 @@ class ModelService(Service):
         if unlisted:
             raise field_invalid(
                 "endpoints",
-                f"do not include {', '.join(unlisted)}, which model '{self.name}' calls. Load version "
-                f"{request.version} there too, or list that URL as an alias of a loaded server",
+                f"do not include {', '.join(unlisted)}, which model '{self.name}' calls. Load "
+                f"version {request.version} there too, or list that URL as an alias of a loaded "
+                "server",
             )
 
     def _opened(self) -> CallRunner:

@@ -226,7 +226,7 @@ def _scripted(answer: object, index: int, k: int) -> RecordedAnswer:
         if text is None and "error" not in answer:
             raise RecordingError(f"answers[{k}] needs 'text', 'output' or 'error'")
         if text is not None and not isinstance(text, str):
-            raise RecordingError("'text' must be text")
+            raise RecordingError(f"answers[{k}].text must be a string")
         part: Json = {"type": "output_text", "text": text, "annotations": []}
         message = {"type": "message", "role": "assistant", "content": [part]}
         output = [] if text is None else [message]

@@ -43,12 +43,12 @@ ANSWERED = [
     (400, V1, said("Invalid 'tools[0].function.name': pattern '^[a-zA-Z0-9_-]+$'"), "rename"),
     (400, V1, said("Invalid 'tools[3].name': string too long. Expected at most 64."), "rename"),
     (400, V1, said("tools.0.custom.name: String should match pattern '^[a-z]{1,64}$'"), "rename"),
-    (400, V1, said("max_tokens must be at most 4096"), "lower max_output_tokens"),
+    (400, V1, said("max_tokens must be at most 4096"), "lower 'max_output_tokens'"),
     (400, V1, b"The plain HTTP request was sent to HTTPS port", "use https:// in 'url'"),
-    (302, V1, b"", "set url to the address to which the endpoint redirects"),
+    (302, V1, b"", "set 'url' to the address to which the endpoint redirects"),
     (500, V1, b"boom", "read the endpoint's log"),
     (429, V1, b"", "wait, or lower 'max_concurrency'"),
-    (400, V1, said("temperature is too high"), "check url, model, params and options"),
+    (400, V1, said("temperature is too high"), "check that 'url' is right"),
 ]
 
 
@@ -71,11 +71,11 @@ def test_an_answer_has_its_remedy(status: int, base: str, body: bytes, fix: str)
     [
         ("connection refused", "start the endpoint, or correct host and port in 'url'"),
         ("the host name cannot be resolved", "correct the host in 'url'"),
-        ("no connection within 5 s", "are reachable from here"),
-        ("TLS: WRONG_VERSION_NUMBER", "use http:// in url"),
-        ("TLS: RECORD_LAYER_FAILURE", "use http:// in url"),
+        ("no connection within 5 s", "are reachable from this machine"),
+        ("TLS: WRONG_VERSION_NUMBER", "use http:// in 'url'"),
+        ("TLS: RECORD_LAYER_FAILURE", "use http:// in 'url'"),
         ("TLS: self-signed certificate", "trust the certificate"),
-        ("its head is not valid HTTP/1.1", "whether url needs https://"),
+        ("its head is not valid HTTP/1.1", "whether 'url' needs https://"),
         ("something new", "start the endpoint, or correct 'url'"),
     ],
 )
