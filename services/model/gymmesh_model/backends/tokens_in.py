@@ -378,8 +378,8 @@ class TokenBackend(Backend):
         if family is not None and not family.agrees(renders):
             raise ValueError(
                 "renderer: its tokens differ from the tokens of the tokenizer's chat template; "
-                "name the renderer of this model's family, or give the renderer and the tokenizer the "
-                "same template arguments"
+                "name the renderer of this model's family, or give the renderer and the tokenizer "
+                "the same template arguments"
             )
         return family
 

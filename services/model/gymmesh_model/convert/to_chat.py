@@ -67,9 +67,10 @@ def to_chat(
 
 
 def settings_to_chat(params: Mapping[str, Any], options: ChatOptions = DEFAULT) -> Json:
-    """The chat request but its messages; raises MeshError PARAMETER_UNSUPPORTED or FIELD_INVALID.
+    """The chat request without its messages. Raises MeshError PARAMETER_UNSUPPORTED or
+    FIELD_INVALID.
 
-    params: as for `to_chat`; their input does not count.
+    params: as for `to_chat`; their input is ignored.
     """
     body: Json = {}
     rest: Json = {}
@@ -169,7 +170,9 @@ def _include(value: object, options: ChatOptions) -> Json:
 
 
 def _without_idle_tool_keys(body: Json) -> Json:
-    """Endpoints refuse these keys where there are no tools; without tools they say nothing."""
+    """Removes keys about tools from a request without tools: endpoints refuse these keys, and
+    without tools the keys have no effect.
+    """
     if "tools" in body:
         return body
     body.pop("parallel_tool_calls", None)

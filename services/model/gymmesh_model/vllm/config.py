@@ -1,4 +1,4 @@
-"""The configuration of a vLLM that the model service runs itself."""
+"""The configuration of vLLM if the model service runs vLLM itself."""
 
 from __future__ import annotations
 
