@@ -20,7 +20,7 @@ from gymmesh_responses import LOGPROB_ROUNDING
 from gymmesh_runtime.errors import MeshError, field_invalid
 
 MOST: Final = 256
-"""The most continuations of one call."""
+"""The largest number of continuations that one call scores."""
 # Characters of a text that an error shows.
 _SHOWN: Final = 60
 # How far two float32 log probabilities of one distribution are rounded apart.

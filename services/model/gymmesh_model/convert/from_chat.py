@@ -66,8 +66,9 @@ def _cut_short(choice: Mapping[str, Any]) -> str | None:
 
 
 def _check_whole(output: list[Json], given: object) -> None:
-    """Raises AnswerInvalid in two cases: the finish reason promises calls that the answer doesn't
-    have; or neither the finish reason nor the answer shows that the answer is complete.
+    """Raises AnswerInvalid in two cases: the finish reason promises calls, but the answer has
+    neither calls nor text; or neither the finish reason nor the answer shows that the answer is
+    complete.
     """
     finish = finish_of(given)
     calls = [item for item in output if item["type"] == "function_call"]

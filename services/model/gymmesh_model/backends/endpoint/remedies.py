@@ -17,7 +17,7 @@ from gymmesh_responses import TOOL_NAME_RULE
 from gymmesh_runtime.errors import MeshError
 
 MOST_SHOWN: Final = 200
-"""Characters of an endpoint's words in a message."""
+"""The most characters of an endpoint's text in a message."""
 
 _MOST_READ: Final = 64 * 1024
 
@@ -30,11 +30,11 @@ _E = errors.ErrorReason
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """What to do, where a failure has one of the statuses and its words match.
+    """What to do if a failure has one of the statuses and its text matches `words`.
 
-    statuses: of HTTP; 0 is a failure without one, empty is any. words: to be found in the cause or
-    the body. unversioned: only where the URL has no version in its path. `{base}` in the text is
-    the URL below which the API was looked for.
+    statuses: HTTP statuses; 0: a failure without a status; empty: any status. words: a pattern to
+    find in the cause or the body. unversioned: only for a URL without a version in its path.
+    `{base}` in the text becomes the base URL of the API.
     """
 
     text: str
