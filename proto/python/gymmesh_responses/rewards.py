@@ -39,7 +39,7 @@ def rollout_reward(
         ValueError: the reward is not a finite number.
     """
     total = verifier_reward + added_reward(rule, step_rewards)
-    return _finite(total, "the sum of the verifier's reward and those of turns and tool calls")
+    return _finite(total, "the sum of the rewards of the verifier, turns and tool calls")
 
 
 def _finite(number: float, what: str) -> float:

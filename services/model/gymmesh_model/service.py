@@ -263,7 +263,7 @@ class ModelService(Service):
         if self._side_data is None:
             raise MeshError(
                 errors.ERROR_REASON_NOT_OFFERED,
-                f"model '{self.name}' stores no side data; set side_data.path of the model",
+                f"model '{self.name}' stores no side data; set the model's key 'side_data.path'",
             )
         async with aclosing(self._side_data.read(request.digest, request.offset)) as pieces:
             async for piece, size in pieces:

@@ -136,7 +136,7 @@ class VllmProcess:
         try:
             self._follower = LogFollower(guard.stderr, self._name, config.log)
         except OSError as error:
-            why = f"cannot write serve.log, {config.log}: {error.strerror or error}"
+            why = f"cannot write the log file {config.log} (serve.log): {error.strerror or error}"
             raise ServeError(why) from None
         order = {"argv": command.argv, "env": command.env, "stop_s": config.stop_s}
         # By the pipe: arguments can be read by other users.
