@@ -119,7 +119,7 @@ def with_images(item: pb.Item, urls: Mapping[str, str]) -> pb.Item:
 
 
 def with_images_in_json(items: Any, urls: Mapping[str, str]) -> Any:
-    """Like `with_images`, for parsed JSON of a list of items. Other values are returned unchanged."""
+    """Like `with_images`, for a list of items in parsed JSON. Others are returned unchanged."""
     if not urls or type(items) is not list:
         return items
     changed = [_with_images_in_item(item, urls) for item in items]
