@@ -99,7 +99,7 @@ class NemoGymEdge:
             raise field_invalid(
                 ENVIRONMENT_SERVER,
                 "is a key for NeMo Gym's Environment Server, which this server is not. Send the "
-                "row of a task",,
+                "row of a task",
             )
         session = await self._facade.open(self._tasks.of_row(row_in(body)), "nemo-gym")
         try:
