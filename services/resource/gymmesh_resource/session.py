@@ -61,7 +61,7 @@ class Session(ModelAccess, Generic[S]):
 
     @property
     def lost(self) -> Exception | None:
-        """Why one of its sandboxes can no longer be used, in which case there is no verdict."""
+        """Why a sandbox of the session can't be used any more. There is then no verdict."""
         return None if self._sandboxes is None else self._sandboxes.failure
 
     def finish(self) -> None:

@@ -24,7 +24,7 @@ _Load: TypeAlias = Callable[[str], object]
 
 
 class Rewards:
-    """The parts that the reward of a rollout is the weighted sum of.
+    """The parts of a rollout's reward. The reward is their weighted sum.
 
     Attributes:
         calls: the reward functions, in the order of the class and then of the configuration.
@@ -69,7 +69,7 @@ class Rewards:
 
     @property
     def summed(self) -> bool:
-        """Whether the reward is a sum of parts; otherwise the verdict of `verify` stands alone."""
+        """Whether the reward is a sum of parts, and not just the verdict of `verify`."""
         return bool(self.calls) or self.verify_weight not in (None, 1.0)
 
     def check(self, task: Task) -> None:

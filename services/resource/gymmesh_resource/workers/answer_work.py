@@ -26,13 +26,13 @@ PATIENCE = 20.0
 # The exit status of a worker without memory left: no number that Python or a shell uses.
 _NO_MEMORY = 86
 _BROKEN = {
-    -signal.SIGPROF: "it took more than its processor time",
-    _NO_MEMORY: "it needed more than its memory",
+    -signal.SIGPROF: "the answer exceeded its limit of processor time",
+    _NO_MEMORY: "the answer exceeded its limit of memory",
     # What libraries end a process with: a stack or an allocation that is beyond them.
-    -signal.SIGSEGV: "it crashed the process that worked on it",
-    -signal.SIGABRT: "it crashed the process that worked on it",
-    -signal.SIGBUS: "it crashed the process that worked on it",
-    -signal.SIGFPE: "it crashed the process that worked on it",
+    -signal.SIGSEGV: "the answer crashed the process that worked on it",
+    -signal.SIGABRT: "the answer crashed the process that worked on it",
+    -signal.SIGBUS: "the answer crashed the process that worked on it",
+    -signal.SIGFPE: "the answer crashed the process that worked on it",
 }
 
 

@@ -97,7 +97,9 @@ class NemoGymEdge:
         body = await read_object(request)
         if ENVIRONMENT_SERVER in body:
             raise field_invalid(
-                ENVIRONMENT_SERVER, "is a key for an Environment Server. Send the row of a task"
+                ENVIRONMENT_SERVER,
+                "is a key for NeMo Gym's Environment Server, which this server is not. Send the "
+                "row of a task",
             )
         session = await self._facade.open(self._tasks.of_row(row_in(body)), "nemo-gym")
         try:
