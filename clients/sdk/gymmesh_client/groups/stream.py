@@ -80,12 +80,12 @@ class GroupStream:
             await self._log.saved()
 
     def refuse_others(self, readers: ReaderKind) -> None:
-        """Raises RUN_STATE where the groups are read by the other kind of readers."""
+        """Raises RUN_STATE if the groups are read by the other kind of readers."""
         if self.readers not in (None, readers):
             raise MeshError(
                 errors_pb2.ERROR_REASON_RUN_STATE,
-                f"the groups of this run are read by {self.readers}, so {readers} can't read them: "
-                "each group is sent to one reader. Give every reader a consumer name, or no reader",
+                f"the groups of this run are already read by {self.readers}, so {readers} can't "
+                "read them. Give all readers a consumer name, or use one reader without a name",
             )
 
     def check_cursor(self, field: str, cursor: int) -> None:

@@ -286,7 +286,7 @@ class Mix(TaskStream):
         for name, weight in weights.items():
             if name not in self._sources:
                 known = ", ".join(self._sources)
-                raise ValueError(f"weights: there is no source {name!r}; known: {known}")
+                raise ValueError(f"weights: there is no source {name!r}; known sources: {known}")
             if not 0 <= weight < math.inf:
                 raise ValueError(f"weights: {name}: must be a number of at least 0, not {weight}")
         whole = dict.fromkeys(self._sources, 1.0) | dict(weights)
