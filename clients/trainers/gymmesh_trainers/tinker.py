@@ -152,7 +152,8 @@ def _transitions(rollout: Rollout, sample: TrainingSample) -> list[types.Transit
     if not logprobs:
         raise UserError(
             f"rollout {rollout.id} of task {rollout.task.id}: its log probabilities are missing or "
-            "of different distributions. Tinker needs all of them, of one distribution"
+            "of different distributions. Tinker needs a log probability for every sampled token, "
+            "and one distribution for all"
         )
     stretches = _stretches(sample)
     return [

@@ -120,7 +120,7 @@ def test_a_row_without_tokens_says_nothing_of_them() -> None:
 @pytest.mark.parametrize(
     ("known", "words"),
     [
-        ([-0.5], "has 8 bytes of token ids, but 4 of log probabilities"),
+        ([-0.5], "has 8 bytes of token ids, but 4 bytes of log probabilities"),
         ([-0.5, 0.5], "0.5 is positive"),
         ([float("nan"), 0.5], "0.5 is positive"),
     ],

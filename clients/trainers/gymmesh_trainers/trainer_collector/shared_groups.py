@@ -235,7 +235,7 @@ class SharedGroups:
 
     def _opened(self) -> GroupConsumer:
         if self._consumer is None:
-            raise RuntimeError("the groups are not open; use SharedGroups as `async with`")
+            raise RuntimeError("SharedGroups is not open; open it with `async with groups:`")
         return self._consumer
 
 

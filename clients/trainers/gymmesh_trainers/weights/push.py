@@ -173,7 +173,7 @@ class _Push:
             except EndpointFailed as error:
                 outcome.cause = str(error)
             except TimeoutError:
-                outcome.cause = "the push timed out (timeout_s)"
+                outcome.cause = "the push timed out; push again with a larger timeout_s"
 
         pairs = zip(self.servers, self.push.endpoints, strict=True)
         await asyncio.gather(*(one(server, outcome) for server, outcome in pairs))
