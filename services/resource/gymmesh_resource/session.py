@@ -16,7 +16,7 @@ S = TypeVar("S")
 
 
 class Session(ModelAccess, Generic[S]):
-    """What belongs to one attempt of a rollout.
+    """The session of one attempt of a rollout.
 
     `state` is the environment's own object. `seed` and `random` are the session's only source of
     randomness: two sessions with the same task and seed behave the same. `done`: whether the
@@ -49,7 +49,7 @@ class Session(ModelAccess, Generic[S]):
 
     @property
     def sandboxes(self) -> SessionSandboxes:
-        """The session's sandboxes by role; see `Environment.sandboxes`. They end with it."""
+        """The session's sandboxes by role, which end with it; see `Environment.sandboxes`."""
         if self._sandboxes is None:
             raise RuntimeError("the environment is not being served, so it has no sandboxes")
         return self._sandboxes

@@ -98,6 +98,7 @@ class SharedStream:
                     sent, said_all = delivery.cursor, False
                     group = store.get(delivery.number)
                     await self._stream.saved()  # who has it, also for a collector that resumes
+                    shares.check_stream(consumer, number)  # while this waited for the disk
                     yield SharedGroup(sent, group, shares.window)
                 elif store.closed and not store.unacknowledged:
                     return

@@ -32,7 +32,7 @@ _REPLACED: Final[Mapping[str, str]] = {
     f"ranks. {_AGAIN}",
     "name": "was opened by another process, which replaced this process and got its groups. Drop "
     "the unacknowledged groups, and give each process its own rank",
-    "restart": f"is unknown to the collector, because the collector was restarted without the file "
+    "restart": "is unknown to the collector, because the collector was restarted without the file "
     f"NAME.groups. {_AGAIN}",
 }
 

@@ -1,6 +1,6 @@
 """An environment's reward functions with their weights, and their weighted sum. Pure.
 
-The class's own `verify`, where there is one beside reward functions, is the part named `verify`.
+If a class has reward functions and its own `verify`, `verify` is the part of that name.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Rewards:
             values: what each of `calls` returned, by name: a number, a bool, or an outcome.
             verified: what `verify` returned, where `verify_weight` is not None.
 
-        A part that is Pending or Skipped makes the whole verdict so. Raises WrongResult.
+        If a part is Pending or Skipped, the whole verdict is, too. Raises WrongResult.
         """
         components: dict[str, float | Component] = {}
         evidence: dict[str, Any] = {}

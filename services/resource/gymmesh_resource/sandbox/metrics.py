@@ -1,4 +1,4 @@
-"""What sandboxes count."""
+"""Metrics of sandboxes."""
 
 from __future__ import annotations
 

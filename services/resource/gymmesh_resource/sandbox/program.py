@@ -1,7 +1,7 @@
 """The requests and answers of a sandbox: programs, limits, results.
 
-`Sandbox` is all that an environment needs to know of where its programs run; bubblewrap is
-behind it here, and a container service could be.
+Environments use only the interface `Sandbox`. Here bubblewrap implements it; a container service
+could implement it, too.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ _MIB = 1024 * 1024
 
 
 class SandboxError(RuntimeError):
-    """The sandbox itself failed, which says nothing about the program."""
+    """The sandbox itself failed. This does not mean that the program is wrong."""
 
 
 class SandboxUnavailable(SandboxError):
-    """No sandbox can be had on this machine; one sentence that says what to do."""
+    """This machine can't run the sandbox; the text says in one sentence what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Limits:
     wall_s: seconds from start to end. cpu_s: seconds of CPU for each of its processes.
     memory_bytes: address space of each process, and memory of all of them together where the
         machine's control groups can be used. processes: processes and threads at a time.
-    file_bytes: the largest file. tmp_bytes: all that it keeps in `/tmp`, and in `/dev/shm`.
+    file_bytes: the largest file. tmp_bytes: the size of `/tmp`, and of `/dev/shm`.
     open_files: of each process. output_bytes: of stdout and of stderr, each.
     """
 

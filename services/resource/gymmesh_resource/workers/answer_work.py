@@ -37,9 +37,10 @@ _BROKEN = {
 
 
 class AnswerTooMuch(Exception):
-    """The answer could not be worked on within its bounds; the text says which, as evidence.
+    """The work on the answer exceeded a limit; the text says which limit, as evidence.
 
-    Before it is held against the answer, make sure that the task's own answer can be worked on.
+    Before the answer gets a reward of 0 for it, check that the task's own answer stays within the
+    limits.
     """
 
 

@@ -1,4 +1,4 @@
-"""What worker processes count, and the wait for a place to run."""
+"""Metrics of worker processes, and of the wait for a place to run."""
 
 from __future__ import annotations
 

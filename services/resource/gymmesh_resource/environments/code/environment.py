@@ -120,8 +120,8 @@ class CodeEnvironment(Environment[None]):
             if not self._unsandboxed:
                 raise SandboxUnavailable(
                     f"{str(error).rstrip('.')}. To run programs without a sandbox, set the option"
-                    " allow_unsandboxed_code_that_can_harm_this_machine: true. They can then harm"
-                    " this machine."
+                    " allow_unsandboxed_code_that_can_harm_this_machine: true. Programs can"
+                    " then harm this machine."
                 ) from None
             sandbox = UnsandboxedPrograms(concurrency=slots, python=self._python)
             await sandbox.open()

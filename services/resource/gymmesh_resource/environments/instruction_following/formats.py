@@ -29,7 +29,7 @@ _QUOTES: Final = ('""', "“”", "„“", "«»", "””")
 
 @instruction("detectable_content:number_placeholders", num_placeholders=count)
 def placeholders(text: str, num_placeholders: int) -> bool:
-    """At least so many pairs of square brackets, each within a line and with text inside."""
+    """At least this number of pairs of square brackets, each within a line and with text inside."""
     return sum(1 for inside in bracketed(text) if inside.strip()) >= num_placeholders
 
 
@@ -44,7 +44,7 @@ def bracketed(text: str) -> Iterator[str]:
 
 @instruction("detectable_content:postscript", postscript_marker=word)
 def postscript(text: str, postscript_marker: str) -> bool:
-    """The marker stands somewhere, case aside; "P.S." and "P.P.S" may have spaces inside."""
+    """The marker occurs, ignoring case; "P.S." and "P.P.S" may have spaces inside."""
     pattern = _POSTSCRIPTS.get(postscript_marker)
     if pattern is None:
         return postscript_marker.lower() in text.lower()
@@ -70,13 +70,13 @@ def _is_bullet(line: str) -> bool:
 
 @instruction("detectable_format:number_highlighted_sections", num_highlights=count)
 def highlights(text: str, num_highlights: int) -> bool:
-    """At least so many passages between asterisks, up to three on each side."""
+    """At least this number of passages between asterisks, up to three on each side."""
     return sum(1 for _ in _HIGHLIGHT.finditer(text)) >= num_highlights
 
 
 @instruction("detectable_format:multiple_sections", section_spliter=word, num_sections=count)
 def sections(text: str, section_spliter: str, num_sections: int) -> bool:
-    """At least so many times the marker with a number."""
+    """The marker with a number occurs at least this number of times."""
     marker = re.compile(re.escape(section_spliter) + r"\s?\d+")
     return sum(1 for _ in marker.finditer(text)) >= num_sections
 
@@ -107,7 +107,7 @@ def _refused(name: str) -> None:
 
 
 def unfenced(text: str) -> str:
-    """A text without the Markdown fence around it, as IFEval takes it away."""
+    """A text without the Markdown fence around it, which IFEval removes in the same way."""
     text = text.strip()
     for fence in _FENCES:
         text = text.removeprefix(fence)
@@ -122,7 +122,7 @@ def constrained_response(text: str) -> bool:
 
 @instruction("detectable_format:sentence_hyphens")
 def hyphenated_sentences(text: str) -> bool:
-    """What stands between hyphens are sentences, with no space beside the hyphens."""
+    """Hyphens without spaces beside them divide the response into sentences."""
     sentences = split_sentences(text.replace("-", " "))
     parts = zip(text.split("-"), sentences, strict=False)
     return all(part == part.strip() == sentence for part, sentence in parts)
@@ -130,13 +130,13 @@ def hyphenated_sentences(text: str) -> bool:
 
 @instruction("detectable_format:square_brackets")
 def square_brackets(text: str) -> bool:
-    """Each word stands in square brackets."""
+    """Each word is in square brackets."""
     return all(found.startswith("[") and found.endswith("]") for found in text.split())
 
 
 @instruction("detectable_format:bigram_wrapping")
 def wrapped_pairs(text: str) -> bool:
-    """Words stand in pairs in double angular brackets; an odd last word may do without."""
+    """Words are in pairs in double angular brackets; a last single word may be without brackets."""
     words = text.split()
     pairs = zip(words[::2], words[1::2], strict=False)
     return all(first.startswith("<<") and second.endswith(">>") for first, second in pairs)
@@ -158,19 +158,19 @@ def _plain(text: str) -> str:
 
 @instruction("combination:repeat_prompt", prompt_to_repeat=text)
 def repeats_prompt(text: str, prompt_to_repeat: str) -> bool:
-    """The response starts with the prompt, case aside."""
+    """The response starts with the prompt, ignoring case."""
     return _plain(text).startswith(_plain(prompt_to_repeat))
 
 
 @instruction("copy:copy", "copy:copying_simple", prompt_to_repeat=text)
 def copies_prompt(text: str, prompt_to_repeat: str) -> bool:
-    """The response is the prompt, case aside."""
+    """The response is the prompt, ignoring case."""
     return _plain(text) == _plain(prompt_to_repeat)
 
 
 @instruction("copy:copying_multiple", prompt_to_repeat=text, N=count)
 def copies_prompt_often(text: str, prompt_to_repeat: str, N: int) -> bool:  # as in rows
-    """The response is the prompt so often, with six asterisks between."""
+    """The response is the prompt this number of times, with six asterisks between the copies."""
     parts = text.split(_RESPONSES)
     return len(parts) == N and all(_plain(part) == _plain(prompt_to_repeat) for part in parts)
 
@@ -208,8 +208,8 @@ def _between(text: str, first: str, last: str) -> list[str]:
 
 @instruction("startend:end_checker", end_phrase=text)
 def ends_with(text: str, end_phrase: str) -> bool:
-    """The response ends with the phrase, not in a longer word; case, and quotes or emphasis around
-    it, aside.
+    """The response ends with the phrase, not inside a longer word. Case is ignored, and so are
+    quotes or emphasis around the phrase.
     """
     said, phrase = text.rstrip(_AROUND).lower(), end_phrase.strip().rstrip(_AROUND).lower()
     if not phrase or not said.endswith(phrase):
@@ -220,7 +220,7 @@ def ends_with(text: str, end_phrase: str) -> bool:
 
 @instruction("startend:quotation")
 def quoted(text: str) -> bool:
-    """All of it stands in double quotes, straight or typographic ones."""
+    """The whole response is in double quotes, straight or typographic."""
     text = text.strip()
     inside = text[1:-1].strip()
     return bool(inside) and text[0] + text[-1] in _QUOTES

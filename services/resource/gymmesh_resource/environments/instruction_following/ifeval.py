@@ -1,6 +1,6 @@
-"""IFEval's own checks, of the instructions that are judged here in another way.
+"""IFEval's own checks, for instructions whose default check differs.
 
-They are what `compat: ifeval` asks for; each says where it departs from what is right.
+`compat: ifeval` uses these checks. Each docstring names the difference.
 """
 
 from __future__ import annotations

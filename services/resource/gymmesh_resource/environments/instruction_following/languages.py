@@ -1,7 +1,7 @@
-"""Which languages a task may ask for, and whether a response is in one. Right rather than IFEval's.
+"""The languages that a task may require, and whether a response is in one. Not IFEval's own check.
 
-A script that one language uses is proof enough, at any length. Among languages that share a script
-the detector decides, which needs some text: how it errs on a few words is no verdict on capitals.
+A script that only one language uses decides, at any length of the text. Among languages that share
+a script the detector decides. The detector needs some text, because it often errs on a few words.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def is_in(text: str, language: str) -> bool:
 
 
 def may_be_english(text: str) -> bool:
-    """Whether nothing says that a text, in capitals or not, is not English."""
+    """Whether a text, in capitals or not, may be English: nothing shows another language."""
     text = text[:SAMPLE]
     candidates = _by_script(text)
     if candidates and "en" not in candidates:

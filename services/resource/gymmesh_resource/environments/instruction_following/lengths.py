@@ -28,7 +28,7 @@ _LATIN = re.compile(r"[a-zA-Z]")
 
 
 def holds(number: int, relation: str, limit: int) -> bool:
-    """Whether a number stands in the relation to a limit."""
+    """Whether a number has this relation to a limit."""
     return number < limit if relation == LESS_THAN else number >= limit
 
 
@@ -81,7 +81,7 @@ def _spaced(text: str) -> list[str]:
 def nth_paragraph_first_word(
     text: str, num_paragraphs: int, nth_paragraph: int, first_word: str
 ) -> bool:
-    """The word is compared case and marks around it aside, or up to its first punctuation mark."""
+    """Case and marks around the word are ignored; or the word up to its first mark is compared."""
     paragraphs = _spaced(text)
     if len(paragraphs) != num_paragraphs or not 1 <= nth_paragraph <= num_paragraphs:
         return False
@@ -110,7 +110,7 @@ def counting_composition(text: str, n_sent: int, n_words: int) -> bool:
 
 @instruction("count:lowercase_counting", N=count)
 def lowercase_words(text: str, N: int) -> bool:  # as task rows spell it
-    """At most so many words in lower case, counted with repetitions."""
+    """At most this number of words in lower case, counted with repetitions."""
     return sum(1 for _ in _LOWER_WORD.finditer(text)) <= N
 
 
@@ -122,7 +122,7 @@ def letter_count(text: str, N: int, relation: str) -> bool:
 
 @instruction("count:count_unique")
 def unique_words(text: str) -> bool:
-    """No word twice, nor a punctuation mark; capitals make another word."""
+    """No word or punctuation mark occurs twice. A word in another case is another word."""
     found = tokens(text)
     return len(found) == len(set(found))
 

@@ -13,7 +13,7 @@ AT_LEAST: Final = "at least"
 
 
 class ArgumentError(ValueError):
-    """A task's argument that is missing or of no use; `name` is the argument's."""
+    """A task's argument that is missing or invalid; `name` is the argument's name."""
 
     def __init__(self, name: str, problem: str) -> None:
         self.name = name
@@ -62,14 +62,14 @@ def letter(value: Any) -> str:
 
 
 def relation(value: Any) -> str:
-    """How a number stands to a limit."""
+    """The relation of a number to a limit: less than, or at least."""
     if value not in (LESS_THAN, AT_LEAST):
         raise ValueError(f"must be {LESS_THAN!r} or {AT_LEAST!r}")
     return str(value)
 
 
 def read(kinds: Mapping[str, ArgumentKind], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The values by name; raises `ArgumentError`. Arguments that no kind is for are left out."""
+    """The values by name. Arguments without a kind are ignored. Raises `ArgumentError`."""
     values: dict[str, Any] = {}
     for name, kind in kinds.items():
         if given.get(name) is None:

@@ -1,9 +1,9 @@
 """Which of a task's instructions a response follows, and the reward for it.
 
-Invariant: pure, and in time about linear in the response. An empty response follows nothing, as
-in IFEval's own evaluation, though it has neither commas nor too many words.
+Invariant: pure, and in time about linear in the response. An empty response follows no instruction,
+as in IFEval's own evaluation, although it has neither commas nor too many words.
 
-Where IFEval's check of an instruction is not right, ours is used unless its own is asked for.
+If IFEval's check of an instruction is wrong, gymmesh uses its own check, except with `compat`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MODES: Final[tuple[GradingMode, ...]] = get_args(GradingMode)
 
 
 class UnknownInstruction(ValueError):
-    """An id that no check is for; the text is a clause about it."""
+    """An unknown instruction id; the text is one clause."""
 
 
 def bind(name: str, given: Mapping[str, Any], as_ifeval: bool = False) -> Check:
@@ -61,7 +61,7 @@ def followed_by(text: str, bound: Bound, as_ifeval: bool = False) -> list[bool]:
 
 
 def reward(followed: Sequence[bool], mode: GradingMode) -> float:
-    """binary: 1.0 if all are followed, else 0.0. fraction: the part that is followed."""
+    """binary: 1.0 if all are followed, otherwise 0.0. fraction: the share that is followed."""
     if not followed:
         return 0.0
     return float(all(followed)) if mode == "binary" else sum(followed) / len(followed)

@@ -43,7 +43,7 @@ def keywords_exist(text: str, keywords: list[str]) -> bool:
     relation=relation,
 )
 def keyword_frequency(text: str, keyword: str, frequency: int, relation: str) -> bool:
-    """The keyword occurs so often."""
+    """The keyword occurs the required number of times."""
     return holds(_occurrences(keyword, text), relation, frequency)
 
 
@@ -70,7 +70,7 @@ def forbidden_words(text: str, forbidden_words: list[str]) -> bool:
 
 @instruction("keywords:exclude_word_harder", keyword=word)
 def excluded_word(text: str, keyword: str) -> bool:
-    """The word does not stand between two spaces."""
+    """The word does not occur between two spaces."""
     return f" {keyword} " not in text
 
 
@@ -82,7 +82,7 @@ def excluded_word(text: str, keyword: str) -> bool:
     let_relation=relation,
 )
 def letter_frequency(text: str, letter: str, let_frequency: int, let_relation: str) -> bool:
-    """The letter occurs so often, case aside."""
+    """The letter occurs the required number of times, ignoring case."""
     return holds(text.lower().count(letter), let_relation, let_frequency)
 
 
@@ -104,7 +104,7 @@ def keyword_at(text: str, keyword: str, n: int, m: int) -> bool:
 
 @instruction("keywords:start_end")
 def same_start_and_end(text: str) -> bool:
-    """The first word is the last one as well, with nothing after it."""
+    """The first word is also the last word, with nothing after it."""
     found = tokens(text)
     return len(found) >= 2 and found[0].lower() == found[-1].lower()
 
@@ -140,13 +140,13 @@ def _last_word(text: str) -> str:
 
 @instruction("last_word:last_word_answer", last_word=word)
 def last_word(text: str, last_word: str) -> bool:
-    """The response ends with the word, punctuation aside."""
+    """The response ends with the word, ignoring punctuation."""
     return _last_word(text) == last_word.lower()
 
 
 @instruction("last_word:last_word_sent", last_word=word)
 def last_word_of_sentences(text: str, last_word: str) -> bool:
-    """Each sentence ends with the word, punctuation aside."""
+    """Each sentence ends with the word, ignoring punctuation."""
     return all(
         sentence and _last_word(sentence) == last_word.lower() for sentence in split_sentences(text)
     )

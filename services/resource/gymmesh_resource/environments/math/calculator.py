@@ -73,7 +73,7 @@ def evaluate(expression: str) -> str:
     ``%`` after a number is a percentage (``50%`` is 0.5, ``20% of 80`` is 16), unless an
     operand follows: ``17 % 5`` is the remainder, with the sign of the divisor. ``5!`` is a
     factorial. ``1,234`` is a number except among the arguments of a function, where each comma
-    separates. StateClasses: pi, e. Functions: see `calculator_functions`; angles are in radians,
+    separates. Constants: pi, e. Functions: see `calculator_functions`; angles are in radians,
     ``log`` is natural (``log(x, base)`` for another), ``round`` takes halves away from zero.
 
     Whole numbers and decimals that end within 30 digits are exact; everything else is rounded

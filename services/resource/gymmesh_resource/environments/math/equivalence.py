@@ -1,7 +1,7 @@
 """Asking a judge whether two answers are the same: its prompt, and its labels. Pure.
 
 The judge is asked as NeMo Gym's math_with_judge asks it: about the expected answer and the
-response's, in both orders, because a model may favour a place; both must be called equal.
+response's, in both orders, because a model may favour one place. Both replies must say equal.
 """
 
 from __future__ import annotations

@@ -66,10 +66,10 @@ _ENVIRONMENT = re.compile(r"\\(?:begin|end)\s?\{[^{}]*\}")
 def judge(expected_answer: str, response_text: str) -> MathScore:
     r"""The verdict on a response, given the expected answer (LaTeX or plain text).
 
-    Of several boxes the last counts, with those just before it that belong to one list
-    (``\boxed{1} and \boxed{2}``), as math-verify has it; an empty last box is no answer, and
-    text outside of boxes is then not looked at. A response that makes the library raise is worth
-    0.0. Raises `ExpectedAnswerError`.
+    If there are several boxes, the last one counts, together with the boxes joined to it as a list
+    (``\boxed{1} and \boxed{2}``), as in math-verify. An empty last box is not an answer, and then
+    the text outside boxes is ignored. A response that makes the library raise gets 0.0. Raises
+    `ExpectedAnswerError`.
     """
     gold = _parse_expected(expected_answer)
     try:
@@ -122,9 +122,9 @@ def _is_balanced(text: str) -> bool:
 
 
 def compare(expected_answer: str, answer: str) -> bool:
-    """Whether two answers are equivalent, of which at least one is for this library to read.
+    """Whether two answers are equivalent, if at least one of them needs the library's reader.
 
-    Numbers are compared here, for the library rounds them to six digits whatever their size.
+    Numbers are compared here, because the library rounds them to six digits at any size.
     Raises `ExpectedAnswerError`, and what SymPy raises.
     """
     gold, found = _parse_expected(expected_answer), _parse_boxed(answer)
