@@ -33,7 +33,7 @@ _REPLACED: Final[Mapping[str, str]] = {
     "name": "was opened by another process, which replaced this process and got its groups. Drop "
     "the unacknowledged groups, and give each process its own rank",
     "restart": "is unknown to the collector, because the collector was restarted without the file "
-    f"NAME.groups. {_AGAIN}",
+    "NAME.groups. No other rank gets the groups that this rank received. Open SharedGroups again",
 }
 
 
