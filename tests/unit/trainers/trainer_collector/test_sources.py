@@ -162,7 +162,7 @@ def test_a_state_of_other_tasks_is_refused() -> None:
     state = opened(TaskSet(rows(3))).state_dict()
     other = TaskSet(rows(4))
     other.load_state_dict(state)
-    with pytest.raises(UserError, match="the state has 3 tasks, but there are 4"):
+    with pytest.raises(UserError, match="the state has 3 tasks, but this TaskSet has 4"):
         other.open(DEFAULTS, lambda tasks: None)
     with pytest.raises(UserError, match="the state has the sources sums, stages, off, but there"):
         Mix({"sums": rows(1)}).load_state_dict(opened(_mix()).state_dict())
