@@ -164,7 +164,7 @@ def test_a_state_of_other_tasks_is_refused() -> None:
     other.load_state_dict(state)
     with pytest.raises(UserError, match="the state has 3 tasks, but this TaskSet has 4"):
         other.open(DEFAULTS, lambda tasks: None)
-    with pytest.raises(UserError, match="the state has the sources sums, stages, off, but there"):
+    with pytest.raises(UserError, match="the state has the sources sums, stages, off, but this"):
         Mix({"sums": rows(1)}).load_state_dict(opened(_mix()).state_dict())
 
 
