@@ -144,7 +144,10 @@ def test_a_curriculum_advances_by_the_rewards_of_its_own_stage() -> None:
         (lambda: Stages([], advance_at=1.0), "stages: must contain at least one"),
         (lambda: Stages([rows(1)], advance_at=1.0, over=0), "over: must be at least 1, not 0"),
         (lambda: Mix({}), "sources: must contain at least one"),
-        (lambda: Mix({"a": rows(1)}, {"b": 1}), "weights: there is no source 'b'; known sources: a"),
+        (
+            lambda: Mix({"a": rows(1)}, {"b": 1}),
+            "weights: there is no source 'b'; known sources: a",
+        ),
         (
             lambda: Mix({"a": rows(1)}, {"a": -1}),
             "weights: a: must be a number of at least 0, not -1",
