@@ -109,9 +109,9 @@ class GroupConsumer:
         if 0 < self.most_unacknowledged <= len(self._held):
             raise field_invalid(
                 "consumer",
-                f"must acknowledge groups first: {len(self._held)} groups are held, the most that "
-                f"the collector allows for one of {self._request.consumers} consumers. Acknowledge "
-                "more often, or collect with a larger --stream-groups",
+                f"must acknowledge groups first: the consumer holds {len(self._held)} groups, the "
+                f"most that the collector allows for one of {self._request.consumers} consumers. "
+                "Acknowledge more often, or collect with a larger --stream-groups",
             )
         until = time.monotonic() + wait_s
         while not self.finished:
