@@ -23,7 +23,7 @@ async def shell_output(sandbox: SandboxHandle, command: str, timeout_s: float) -
     result = await sandbox.exec(command, timeout_s=timeout_s)
     output = _middle_cut(result.text + result.error_text)
     if result.timed_out:
-        raise ToolError(f"{output}\n(ended after {timeout_s:g} s)".lstrip())
+        raise ToolError(f"{output}\n(killed after {timeout_s:g} s)".lstrip())
     if result.exit_code == 0:
         return output
     how = f"signal {result.signal}" if result.exit_code is None else f"exit {result.exit_code}"
@@ -47,7 +47,9 @@ async def run_line(
     """Runs a line of the environment's own. Raises RuntimeError where it fails."""
     result = await sandbox.exec(line, timeout_s=timeout_s, user=user, cwd=cwd)
     if not result.ok:
-        raise RuntimeError(f"{line!r} failed in the sandbox: {result.error_text.strip()[-200:]}")
+        raise RuntimeError(
+            f"the command {line!r} failed in the sandbox: {result.error_text.strip()[-200:]}"
+        )
 
 
 def _middle_cut(text: str) -> str:

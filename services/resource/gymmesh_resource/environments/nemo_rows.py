@@ -74,13 +74,13 @@ def refuse_others(task: Task, servers: Collection[str], *, but: Collection[str] 
     if server and server not in servers:
         raise TaskInvalid(
             "agent_ref",
-            f"is of NeMo Gym's {server}, which judges in another way: run that server through the "
-            "environment nemo_gym, or remove the key from the row",
+            f"names NeMo Gym's server {server}, which judges in another way; run that server through "
+            "the environment nemo_gym, or remove the key from the row",
         )
     for key, judge in JUDGED_OTHERWISE.items():
         if key not in but and _has(task.payload, key):
             raise TaskInvalid(
-                key, f"is of rows that {judge} judges: use that, or remove the key from the row"
+                key, f"marks a row that {judge} judges; use {judge}, or remove the key from the row"
             )
 
 

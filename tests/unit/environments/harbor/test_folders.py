@@ -163,7 +163,7 @@ def test_the_image_is_the_services_for_the_task_or_one_that_is_built(tmp_path: P
          "environment/docker-compose.yaml: is not supported"),
         (harbor_task(**{"trajectory.json": "{}"}), "trajectory.json: is not supported"),
         ({"task.toml": NEW, "instruction.md": ""}, "tests/test.sh: is missing"),
-        (older_task("parser_name: own\n"), "task.yaml parser_name: is 'own'; known are pytest, "),
+        (older_task("parser_name: own\n"), "task.yaml parser_name: is 'own'; use one of pytest, "),
         (older_task(compose=f"{COMPOSE}  other: {{image: a}}\n"), "docker-compose.yaml services"),
         (older_task(compose=f"{COMPOSE}    privileged: true\n"),
          "docker-compose.yaml services.client.privileged"),

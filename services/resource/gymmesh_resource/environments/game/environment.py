@@ -77,7 +77,9 @@ class GameEnvironment(Environment[Match]):
             raise TaskInvalid("level", "must be 1, 2 or 3")
         first = task.payload.get("first")
         if first is not None and (not isinstance(first, str) or first not in _BEGINS):
-            raise TaskInvalid("first", 'must be "model" or "opponent"; omit it to start at random')
+            raise TaskInvalid(
+                "first", 'must be "model" or "opponent"; omit the key to let chance decide'
+            )
 
     def create_state(self, task: Task, seed: int) -> Match:
         """The game of this seed."""

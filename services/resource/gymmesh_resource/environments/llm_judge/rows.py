@@ -32,7 +32,7 @@ def mode_of(task: Task, wanted: Literal["auto"] | JudgingMode) -> JudgingMode:
         return "score"
     raise TaskInvalid(
         "expected_answer",
-        "is missing, and so are rubric and judge_instructions; write one of the three",
+        "is missing, and so are rubric and judge_instructions; write one of these keys",
     )
 
 
@@ -96,7 +96,7 @@ def criteria(task: Task, *, as_nemo: bool = False) -> list[Criterion]:
     field, rubric = _rubric(task) or ("rubric", None)
     if isinstance(rubric, str):
         if rubric.lstrip().startswith(("[{", '["')):
-            raise TaskInvalid(field, "is a list in a text; write the list itself")
+            raise TaskInvalid(field, "is text that contains a list; write the list itself")
         rubric = [rubric]
     if not isinstance(rubric, Sequence) or not rubric:
         raise TaskInvalid(field, "must be a list of at least one criterion")

@@ -154,7 +154,9 @@ class MathEnvironment(Environment[None]):
             await self.process_pool.warm()
         except PoolError as error:
             # The first verdict starts its worker itself and reports why it cannot.
-            _LOGGER.warning("the judges of the math environment could not start: %s", error)
+            _LOGGER.warning(
+                "the worker processes of the environment math could not start: %s", error
+            )
 
     @tool
     async def calculator(self, expression: str) -> str:

@@ -89,9 +89,11 @@ def check_expected(expected_answer: str) -> None:
             _equal(one, Integer(1))  # what is equal to itself by its form is not calculated
         equal = any(_equal(one, one) for one in gold)
     except Exception as error:
-        raise ExpectedAnswerError(f"Comparing it raises {type(error).__name__}.") from None
+        raise ExpectedAnswerError(
+            f"Comparing the expected answer raises {type(error).__name__}."
+        ) from None
     if not equal:
-        raise ExpectedAnswerError("It is not even equal to itself.")
+        raise ExpectedAnswerError("The expected answer is not even equal to itself.")
 
 
 def is_notation(text: str) -> bool:
