@@ -45,7 +45,7 @@ class CalendarEnvironment(Environment[None]):
     examples = "tasks.jsonl"
 
     def check_task(self, task: Task) -> None:
-        """The row must have an `exp_cal_state` that can be judged against."""
+        """The row must have a valid `exp_cal_state`."""
         self._expected(task)
 
     def expected(self, task: Task) -> Expected | None:

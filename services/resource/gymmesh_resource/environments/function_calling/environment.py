@@ -74,8 +74,8 @@ class FunctionCallingEnvironment(Environment[None]):
             Default: true; with `compat: nemo`, false.
         word_similarity: only with `compat: nemo`: the smallest share of common words in texts of
             `expected_action`. Default: 0.1.
-        float_tolerance: two numbers of `expected_action` may differ by less than this if one is a
-            float. Default: none; with `compat: nemo`, 1e-6.
+        float_tolerance: two numbers of `expected_action` may differ by less than this value if
+            one is a float. Default: none; with `compat: nemo`, 1e-6.
         ignored_arguments: keys of `expected_action` whose values are not compared.
         """
         self._end = end

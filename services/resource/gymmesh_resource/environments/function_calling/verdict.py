@@ -143,7 +143,7 @@ def _problem(expected: NamedCall, made: NamedCall, rules: Rules) -> str | None:
     if made.name != expected.name:
         return f"expected a call of {expected.name[:_SHOWN]}, got {made.name[:_SHOWN]}"
     if made.arguments is None:
-        return "the arguments are not a JSON object with each key once"
+        return "the arguments are not a JSON object, or one of its keys occurs twice"
     defaults = rules.defaults.get(expected.name, {})
     wanted = {**defaults, **(expected.arguments or {})}
     given = {**defaults, **made.arguments}

@@ -59,7 +59,7 @@ class GameEnvironment(Environment[Match]):
         """Options.
 
         moves_by: whether the model writes its moves (`text`), or calls the tool `move`.
-        max_illegal: the number of illegal moves that loses a game.
+        max_illegal: after this number of illegal moves, the model loses the game.
         draw_reward: the reward of a draw.
         progress_reward: the largest reward of an unsolved puzzle.
         illegal_penalty: the cost of each illegal move.

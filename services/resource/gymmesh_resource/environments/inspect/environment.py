@@ -169,7 +169,7 @@ class InspectEnvironment(Environment[_Sample]):
         return not self._ours
 
     async def open(self) -> None:
-        """Start the first process, so that a broken one is reported at the start."""
+        """Start the first process, so that a process that can't start is reported at once."""
         try:
             await self._peers[0].process()
         except PeerFault as error:

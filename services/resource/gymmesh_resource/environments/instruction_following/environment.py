@@ -30,7 +30,7 @@ _SHORT = 5_000
 
 
 class InstructionFollowingEnvironment(Environment[None]):
-    """Prompts with instructions. The reward is whether all, or how many, were followed."""
+    """Prompts with instructions. The reward is 1.0 if all are followed, or their share."""
 
     version = "2"
     # NeMo Gym's checks are IFEval's.

@@ -101,10 +101,10 @@ def criteria(task: Task, *, as_nemo: bool = False) -> list[Criterion]:
     if not isinstance(rubric, Sequence) or not rubric:
         raise TaskInvalid(field, "must be a list of at least one criterion")
     if len(rubric) > _CRITERIA:
-        raise TaskInvalid(field, f"has more than {_CRITERIA} criteria")
+        raise TaskInvalid(field, f"has more than {_CRITERIA} criteria, the maximum")
     found = [_criterion(line, f"{field}[{number}]", as_nemo) for number, line in enumerate(rubric)]
     if not any(part.weight > 0 for part in found):
-        raise TaskInvalid(field, "has no criterion with a positive weight")
+        raise TaskInvalid(field, "has no criterion with a positive weight; add one")
     return found
 
 

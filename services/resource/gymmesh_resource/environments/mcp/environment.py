@@ -118,7 +118,7 @@ class McpEnvironment(Environment[_Servers]):
             return
         refuse_others(task, ())
         if not any(part.strip() for part in _expected(task)):
-            raise TaskInvalid(_EXPECTED, "is empty")
+            raise TaskInvalid(_EXPECTED, "is empty; write the right answer")
 
     async def session_tools(self, session: Session[_Servers]) -> Sequence[Mapping[str, Any]]:
         servers = session.state
