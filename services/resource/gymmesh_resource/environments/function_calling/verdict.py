@@ -22,8 +22,8 @@ from gymmesh_resource.errors import TaskInvalid
 
 _DIFFERENCES = {
     "type": "has another type",
-    "keys": "has other keys in an object",
-    "length": "has a list of another length",
+    "keys": "has an object with other keys than expected",
+    "length": "has a list of another length than expected",
     "value": "has another value",
 }
 # Characters of a value in an explanation.
