@@ -26,7 +26,7 @@ def read_reward(reward: object) -> float | None:
             number = math.inf
         if math.isfinite(number):
             return number
-    raise ValueError(f"the reward is {str(reward)[:50]!r}, not a finite number")
+    raise ValueError(f"its reward is {str(reward)[:50]!r}, not a finite number")
 
 
 def verdict_of(

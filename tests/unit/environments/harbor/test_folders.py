@@ -212,7 +212,7 @@ def test_nothing_leads_out_of_the_folder(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("mine")
     write_tasks(tmp_path / "tasks", {"t": harbor_task()})
     made = HarborEnvironment(tasks=str(tmp_path / "tasks"))
-    assert "is outside of the folder" in problem_of(made, "../tasks-beside")
+    assert "is outside the folder" in problem_of(made, "../tasks-beside")
     (tmp_path / "tasks/t/instruction.md").unlink()
     (tmp_path / "tasks/t/instruction.md").symlink_to(tmp_path / "secret")
     assert problem_of(made) == "t: instruction.md: leads to a path outside of the task's folder"
