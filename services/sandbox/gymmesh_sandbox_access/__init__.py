@@ -1,5 +1,6 @@
 """The client of sandbox services, for environments, agents and people: requests for sandboxes,
-and the work in a sandbox. It depends only on the contract, not on a service's implementation.
+and the work in a sandbox. It depends on the contract and on gymmesh_runtime, not on a service's
+implementation.
 """
 
 from gymmesh_sandbox_access.calls import SANDBOX_SERVICE
