@@ -130,7 +130,7 @@ class Found:
             "numbers and the reader that checks them ran on the same cores. The bench killed the "
             f"collector by SIGKILL after {self.killed_after} rollouts and resumed the collector. "
             "The reader read the side data of every rollout by its digest. All bytes were equal "
-            f"to those that the policy returned.\n\n{table(heads, rows)}\n\n"
+            f"to the bytes that the policy returned.\n\n{table(heads, rows)}\n\n"
             "- *Late* is the delay of a timer in the event loop: how much later than its due time "
             "the loop ran the timer. The load of other programs on the machine adds to this "
             "delay.\n"
