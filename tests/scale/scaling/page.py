@@ -254,7 +254,7 @@ def _sizes(model: Model, layout: Layout) -> str:
             lambda one: f"{one.registries:,}; {one.instances:,}",
         ),
         _row(
-            "CPU use of an idle registry",
+            "CPU use of a registry that only renews leases",
             short,
             lambda one: _bold(_busy(one.registry_busy), one.registry_busy <= BUSY),
         ),
@@ -357,7 +357,10 @@ def restart_table(model: Model) -> str:
 def zone_table() -> str:
     """One of three zones is lost in the middle of a run."""
     rows = []
-    for what, full in (("the other zones have room", False), ("the other zones are full", True)):
+    for what, full in (
+        ("the other zones can run more rollouts", False),
+        ("the other zones already run as many rollouts as they can", True),
+    ):
         whole = zone.run(_course(full=full, lost_at_s=None))
         loss = zone.run(_course(full=full, lost_at_s=300.0))
         scale = SHORT.in_flight / _SAMPLE

@@ -119,8 +119,8 @@ class Found:
             _watched("model service", self.model, lag=False),
             ["an idle process with only the timer", "", "", "", *_lags(self.idle)],
         ]
-        heads = ["process", "RSS after the first fifth, MB", "RSS at the end, MB",
-                 "highest RSS, MB", "late p50, ms", "late p99, ms", "busy p99, ms",
+        heads = ["process", "memory (RSS) after the first fifth, MB", "memory (RSS) at the end, MB",
+                 "highest memory (RSS), MB", "late p50, ms", "late p99, ms", "busy p99, ms",
                  "busy at most, ms"]  # fmt: skip
         return (
             f"The run had {scenario.rollouts} rollouts of {scenario.calls} calls, "
@@ -135,10 +135,10 @@ class Found:
             "the loop ran the timer. The load of other programs on the machine adds to this "
             "delay.\n"
             "- *Busy* is the CPU time of the loop's thread between two ticks of the timer, which "
-            f"are 5 ms apart.\n\nA row has {fmean(self.row_bytes):,.0f} bytes. Of these, "
-            f"{fmean(self.reference_bytes):,.0f} bytes are references to side data, "
-            f"{each / fmean(self.reference_bytes):,.0f} times less than the side data. The rest "
-            "are the row's tokens and texts."
+            f"are 5 ms apart.\n\nA row has {fmean(self.row_bytes):,.0f} bytes. Of these "
+            f"bytes, {fmean(self.reference_bytes):,.0f} are references to side data: the side data "
+            f"itself is {each / fmean(self.reference_bytes):,.0f} times larger. The other bytes are "
+            "the row's tokens and texts."
         )
 
 
