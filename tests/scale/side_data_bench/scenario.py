@@ -137,8 +137,8 @@ class Found:
             "- *Busy* is the CPU time of the loop's thread between two ticks of the timer, which "
             f"are 5 ms apart.\n\nA row has {fmean(self.row_bytes):,.0f} bytes. Of these "
             f"bytes, {fmean(self.reference_bytes):,.0f} are references to side data: the side data "
-            f"itself is {each / fmean(self.reference_bytes):,.0f} times larger. The other bytes are "
-            "the row's tokens and texts."
+            f"itself is {each / fmean(self.reference_bytes):,.0f} times larger. The other bytes "
+            "are the row's tokens and texts."
         )
 
 
