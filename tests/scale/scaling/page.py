@@ -71,7 +71,7 @@ def costs_table(figures: Figures, costs: Costs, model: Model) -> str:
             page,
         ],
         [
-            "CPU of a rollout of two turns in each process of a mesh, on this busy machine",
+            "CPU of a rollout of two turns in each process of a mesh, on a busy machine",
             f"{', '.join(shares)} µs",
             here,
         ],
