@@ -152,7 +152,10 @@ def main() -> None:
         lines = _lines(chosen.only.split(","), rows)
     head = ["export", "records", "MB of input per second of CPU", "CPU, ratio to copying"]
     head += ["CPU, ratio to the loop by hand", "memory, MB"]
-    text = f"{chosen.rows:,} rows, {megabytes:,.0f} MB:\n\n{table(head, lines)}\n\n{machine()}"
+    text = (
+        f"The input has {chosen.rows:,} rows ({megabytes:,.0f} MB). In brackets: the memory of the "
+        f"loop *by hand*:\n\n{table(head, lines)}\n\n{machine()}"
+    )
     print(text)
     if chosen.write:
         write_section("make bench-export", text)

@@ -249,8 +249,8 @@ def report(found: dict[str, Found], points: Sequence[_Point]) -> str:
         *_of_tls(found, points),
         *_counted(found, points),
         *_against_peers(found, points),
-        "Memory (PSS), and the time from the start command until the contender is ready. The "
-        "collector's process is included:",
+        "Memory (PSS, the proportional set size), and the time from the start command until the "
+        "contender is ready. The collector's process is included:",
         table(_SIZES, size),
         *[
             f"{_title(name, one)}: ABSENT ({one.absent})."
@@ -270,7 +270,7 @@ def _of_tls(found: dict[str, Found], points: Sequence[_Point]) -> list[str]:
     return [
         "CPU of the mesh with mutual TLS and authorisation, divided by the CPU of the mesh without "
         "them:",
-        table(heads, [["mesh over mTLS", *ratios]]),
+        table(heads, [["CPU of mesh over mTLS / CPU of mesh", *ratios]]),
     ]
 
 

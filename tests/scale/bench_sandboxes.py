@@ -44,8 +44,8 @@ PEERS: Final = ("verifiers", "harbor")
 NAMES: Final = (NONE, *OURS, *PEERS)
 _TITLES: Final = {
     NONE: "no sandbox",
-    "embedded": "in the caller's process",
-    "service": "a service over gRPC",
+    "embedded": "sandbox service in the caller's process",
+    "service": "sandbox service over gRPC",
     "verifiers": "verifiers {}, subprocess",
     "harbor": "Harbor {}, Podman",
 }

@@ -195,7 +195,7 @@ def report(found: dict[str, Found], at: Sequence[Point]) -> str:
     heads += [f"{_title(name, one)}, added p50 / p99, ms" for name, one in others.items()]
     heads += [f"{_title(name, one)}, CPU per call, ms" for name, one in others.items()]
     with_peer = VERIFIERS in others
-    heads += ["our CPU / CPU of verifiers"] * with_peer
+    heads += ["gymmesh's CPU / CPU of verifiers"] * with_peer
     rows = []
     for point in at:
         row = [_label(point), f"{percentile(bare.ms(point), 0.5):.1f} / "

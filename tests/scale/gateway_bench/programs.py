@@ -151,10 +151,10 @@ def report(found: Mapping[str, Found]) -> str:
         "program",
         "number at the same time",
         "one program alone: time until it calls the model, s",
-        "all programs: time until the last has called the model, s",
-        "CPU of each program until then, s",
-        "memory of each program at that moment, MB",
-        "time from the model's answer until all have completed, s",
+        "all programs: time until the last program has called the model, s",
+        "CPU of each program until the last has called the model, s",
+        "memory of each program when the last has called the model, MB",
+        "time from the model's answer until all programs have completed, s",
     ]
     told = (
         'Part "Programs": programs in sandboxes. All programs wait for their model at the '

@@ -207,7 +207,7 @@ def report(found: dict[int, dict[str, dict[str, float]]]) -> str:
         ]
         for name in parts
     ]  # fmt: skip
-    heads = ["what is done", *(f"{calls} calls, KB" for calls in found)]
+    heads = ["operation", *(f"{calls} calls, KB" for calls in found)]
     heads += [f"{calls} calls, CPU ms" for calls in found]
     *most, last = (f"{one['call']['ms']:.1f}" for one in found.values())
     *fewer, many = map(str, found)

@@ -75,10 +75,10 @@ def report(found: dict[str, Parked], rollouts: int) -> str:
     ]
     heads = [
         "contender",
-        "KB per rollout",
-        "KB more than the bare loop",
+        "memory per rollout, KB",
+        "memory per rollout beyond that of the bare loop, KB",
         "longest block of the event loop, ms",
-        "longest block including waits for a processor, ms",
+        "longest block, including waits for a processor, ms",
     ]
     return (
         f"Part `parked`: {rollouts:,} rollouts in flight, each waiting for a model call of "

@@ -152,13 +152,13 @@ def report(found: dict[int, dict[str, float]]) -> str:
     heads = [
         "turns of the rollout",
         "CPU, µs",
-        "between agent and model, bytes",
-        "events, bytes",
-        "row, bytes",
+        "sent between agent and model, bytes",
+        "size of the events, bytes",
+        "part of the row, bytes",
     ]
     return (
-        "Part `turns`. The cost of one turn, by the number of turns of the rollout. The model "
-        f"service keeps the conversation:\n\n{table(heads, rows)}"
+        "Part `turns`. The cost of one turn, by the number of turns of the rollout. In this "
+        f"part the model service keeps the conversation:\n\n{table(heads, rows)}"
     )
 
 

@@ -81,12 +81,12 @@ class Costs:
         return Costs(
             mesh_ms=_cell(per_rollout, "512, 0–100 ms", "mesh"),
             cell_ms=_cell(per_rollout, "512, 0–100 ms", "1 cell (default)"),
-            mesh_kb=_cell(scale, "mesh", "KB per rollout"),
-            cell_kb=_cell(scale, "cell", "KB per rollout"),
+            mesh_kb=_cell(scale, "mesh", "memory per rollout, KB"),
+            cell_kb=_cell(scale, "cell", "memory per rollout, KB"),
             collector_us=_cell(scale, "CPU of the collector, µs per rollout", 1),
             turn_us=_cell(turns, "32", "CPU, µs"),
-            row_bytes=2 * _cell(turns, "2", "row, bytes"),
-            turn_row_bytes=_cell(turns, "32", "row, bytes"),
+            row_bytes=2 * _cell(turns, "2", "part of the row, bytes"),
+            turn_row_bytes=_cell(turns, "32", "part of the row, bytes"),
         )
 
 

@@ -71,7 +71,7 @@ def costs_table(figures: Figures, costs: Costs, model: Model) -> str:
             page,
         ],
         [
-            "CPU of a rollout of two turns in each process of a mesh, on this busy machine",
+            "CPU of a rollout of two turns in each process of a mesh, on a busy machine",
             f"{', '.join(shares)} µs",
             here,
         ],
@@ -254,7 +254,7 @@ def _sizes(model: Model, layout: Layout) -> str:
             lambda one: f"{one.registries:,}; {one.instances:,}",
         ),
         _row(
-            "CPU use of an idle registry",
+            "CPU use of a registry that only renews leases",
             short,
             lambda one: _bold(_busy(one.registry_busy), one.registry_busy <= BUSY),
         ),
@@ -324,7 +324,7 @@ def limits_table(model: Model) -> str:
         most = [most_machines(model, layout, keeps) for layout in Layout]
         rows.append([what, *("never" if one is None else f"{_round(one):,}" for one in most)])
     rows.sort(key=lambda row: float("inf") if row[1] == "never" else float(row[1].replace(",", "")))
-    return table(["limit that is reached", *(f"{one.value}" for one in Layout)], rows)
+    return table(["limit that is reached", *(f"{one.value}: machines" for one in Layout)], rows)
 
 
 def _round(value: int) -> int:
@@ -357,7 +357,10 @@ def restart_table(model: Model) -> str:
 def zone_table() -> str:
     """One of three zones is lost in the middle of a run."""
     rows = []
-    for what, full in (("the other zones have room", False), ("the other zones are full", True)):
+    for what, full in (
+        ("the other zones can run more rollouts", False),
+        ("the other zones already run as many rollouts as they can", True),
+    ):
         whole = zone.run(_course(full=full, lost_at_s=None))
         loss = zone.run(_course(full=full, lost_at_s=300.0))
         scale = SHORT.in_flight / _SAMPLE

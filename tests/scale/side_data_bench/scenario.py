@@ -119,25 +119,26 @@ class Found:
             _watched("model service", self.model, lag=False),
             ["an idle process with only the timer", "", "", "", *_lags(self.idle)],
         ]
-        heads = ["process", "RSS after the first fifth, MB", "RSS at the end, MB",
-                 "highest RSS, MB", "late p50, ms", "late p99, ms", "busy p99, ms",
+        heads = ["process", "memory (RSS) after the first fifth, MB", "memory (RSS) at the end, MB",
+                 "highest memory (RSS), MB", "late p50, ms", "late p99, ms", "busy p99, ms",
                  "busy at most, ms"]  # fmt: skip
         return (
             f"The run had {scenario.rollouts} rollouts of {scenario.calls} calls, "
             f"{scenario.in_flight} in flight. Each rollout had {each / 1e6:.1f} MB of side data, "
             f"{self.read_bytes / 1e9:.2f} GB in total. The run took {self.seconds:.0f} s "
-            f"({self.read_bytes / 1e6 / self.seconds:.0f} MB/s). The policy that generates the "
-            "numbers and the reader that checks them ran on the same cores. The bench killed the "
-            f"collector by SIGKILL after {self.killed_after} rollouts and resumed the collector. "
-            "The reader read the side data of every rollout by its digest. All bytes were equal "
-            f"to those that the policy returned.\n\n{table(heads, rows)}\n\n"
+            f"({self.read_bytes / 1e6 / self.seconds:.0f} MB/s). The policy, which generates "
+            "the numbers, and the reader, which checks the numbers, ran on the same cores as the "
+            f"mesh. The bench killed the collector by SIGKILL after {self.killed_after} rollouts "
+            "and resumed the collector. The reader read the side data of every rollout by its "
+            "digest. All bytes were equal to the bytes that the policy returned.\n\n"
+            f"{table(heads, rows)}\n\n"
             "- *Late* is the delay of a timer in the event loop: how much later than its due time "
             "the loop ran the timer. The load of other programs on the machine adds to this "
             "delay.\n"
             "- *Busy* is the CPU time of the loop's thread between two ticks of the timer, which "
-            f"are 5 ms apart.\n\nA row has {fmean(self.row_bytes):,.0f} bytes. Of these, "
-            f"{fmean(self.reference_bytes):,.0f} bytes are references to side data, "
-            f"{each / fmean(self.reference_bytes):,.0f} times less than the side data. The rest "
+            f"are 5 ms apart.\n\nA row has {fmean(self.row_bytes):,.0f} bytes. Of these "
+            f"bytes, {fmean(self.reference_bytes):,.0f} are references to side data: the side data "
+            f"itself is {each / fmean(self.reference_bytes):,.0f} times larger. The other bytes "
             "are the row's tokens and texts."
         )
 
