@@ -194,7 +194,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     "metadata": {"request_id": "r-17/1/c2"}}
     """
     ERROR_REASON_RESPONSE_NOT_FOUND: _ErrorReason.ValueType  # 51
-    """NOT_FOUND. No response with that request_id is being generated here.
+    """NOT_FOUND. The model service is not generating a response with that request_id.
     Example: {"reason": "RESPONSE_NOT_FOUND", "domain": "gymmesh",
     "metadata": {"request_id": "r-17/1/c2"}}
     """
@@ -222,8 +222,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     "metadata": {"digest": "6f1e…"}}
     """
     ERROR_REASON_SESSION_NOT_FOUND: _ErrorReason.ValueType  # 60
-    """NOT_FOUND. The session never existed here, was closed, or was ended because it was
-    idle.
+    """NOT_FOUND. The session never existed at this instance, was closed, or was ended because
+    it was idle.
     Example: {"reason": "SESSION_NOT_FOUND", "domain": "gymmesh",
     "metadata": {"session_id": "s-8", "instance_id": "math-0"}}
     """
@@ -293,7 +293,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     "metadata": {"cursor": "1290", "oldest": "4100"}}
     """
     ERROR_REASON_ROLLOUT_EXISTS: _ErrorReason.ValueType  # 84
-    """ALREADY_EXISTS. That attempt of the rollout is already running here.
+    """ALREADY_EXISTS. The agent already runs that attempt of the rollout.
     Example: {"reason": "ROLLOUT_EXISTS", "domain": "gymmesh",
     "metadata": {"rollout_id": "r-17", "attempt": "1"}}
     """
@@ -337,8 +337,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     Example: {"reason": "MUX_BROKEN", "domain": "gymmesh"}
     """
     ERROR_REASON_SANDBOX_NOT_FOUND: _ErrorReason.ValueType  # 120
-    """NOT_FOUND. The sandbox never existed here, has ended, or reached its time limit. If the
-    service knows why the sandbox ended, `cause` says so: `asked` (by a call), `expired`
+    """NOT_FOUND. The sandbox never existed at this instance, has ended, or reached its time
+    limit. If the service knows why the sandbox ended, `cause` says so: `asked` (by a call), `expired`
     (the owner's lease), `life` (its lifetime), `out_of_memory`, `removed` (by an
     operator), `shutdown` or `lost`.
     Example: {"reason": "SANDBOX_NOT_FOUND", "domain": "gymmesh",
@@ -382,7 +382,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     "metadata": {"sandbox_id": "b-8"}}
     """
     ERROR_REASON_SANDBOX_IMAGE_NOT_FOUND: _ErrorReason.ValueType  # 127
-    """NOT_FOUND. No image, folder or snapshot of that name exists here or can be fetched.
+    """NOT_FOUND. No image, folder or snapshot of that name exists at the service or can be
+    fetched.
     Example: {"reason": "SANDBOX_IMAGE_NOT_FOUND", "domain": "gymmesh",
     "metadata": {"image": "python:3.13"}}
     """
@@ -408,8 +409,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     "metadata": {"path": "/etc/../.."}}
     """
     ERROR_REASON_SANDBOX_PROCESS_NOT_FOUND: _ErrorReason.ValueType  # 132
-    """NOT_FOUND. No process with that id was started here, or the record of its end is no
-    longer kept.
+    """NOT_FOUND. No process with that id was started in the sandbox, or the service no longer
+    keeps the record of the process's end.
     Example: {"reason": "SANDBOX_PROCESS_NOT_FOUND", "domain": "gymmesh",
     "metadata": {"process_id": "p-3"}}
     """
@@ -424,8 +425,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     "metadata": {"path": "/work/a.txt"}}
     """
     ERROR_REASON_SANDBOX_FILE_DENIED: _ErrorReason.ValueType  # 135
-    """PERMISSION_DENIED. The sandbox's user that the call acts as lacks the permission for
-    the file or for a folder above it.
+    """PERMISSION_DENIED. The call's user in the sandbox lacks the permission for the file or
+    for a folder above the file.
     Example: {"reason": "SANDBOX_FILE_DENIED", "domain": "gymmesh",
     "metadata": {"path": "/root/key", "user": "sandbox"}}
     """
@@ -607,7 +608,7 @@ Example: {"reason": "REQUEST_ID_REUSED", "domain": "gymmesh",
 "metadata": {"request_id": "r-17/1/c2"}}
 """
 ERROR_REASON_RESPONSE_NOT_FOUND: ErrorReason.ValueType  # 51
-"""NOT_FOUND. No response with that request_id is being generated here.
+"""NOT_FOUND. The model service is not generating a response with that request_id.
 Example: {"reason": "RESPONSE_NOT_FOUND", "domain": "gymmesh",
 "metadata": {"request_id": "r-17/1/c2"}}
 """
@@ -635,8 +636,8 @@ Example: {"reason": "SIDE_DATA_NOT_FOUND", "domain": "gymmesh",
 "metadata": {"digest": "6f1e…"}}
 """
 ERROR_REASON_SESSION_NOT_FOUND: ErrorReason.ValueType  # 60
-"""NOT_FOUND. The session never existed here, was closed, or was ended because it was
-idle.
+"""NOT_FOUND. The session never existed at this instance, was closed, or was ended because
+it was idle.
 Example: {"reason": "SESSION_NOT_FOUND", "domain": "gymmesh",
 "metadata": {"session_id": "s-8", "instance_id": "math-0"}}
 """
@@ -706,7 +707,7 @@ Example: {"reason": "CURSOR_LOST", "domain": "gymmesh",
 "metadata": {"cursor": "1290", "oldest": "4100"}}
 """
 ERROR_REASON_ROLLOUT_EXISTS: ErrorReason.ValueType  # 84
-"""ALREADY_EXISTS. That attempt of the rollout is already running here.
+"""ALREADY_EXISTS. The agent already runs that attempt of the rollout.
 Example: {"reason": "ROLLOUT_EXISTS", "domain": "gymmesh",
 "metadata": {"rollout_id": "r-17", "attempt": "1"}}
 """
@@ -750,8 +751,8 @@ ERROR_REASON_MUX_BROKEN: ErrorReason.ValueType  # 110
 Example: {"reason": "MUX_BROKEN", "domain": "gymmesh"}
 """
 ERROR_REASON_SANDBOX_NOT_FOUND: ErrorReason.ValueType  # 120
-"""NOT_FOUND. The sandbox never existed here, has ended, or reached its time limit. If the
-service knows why the sandbox ended, `cause` says so: `asked` (by a call), `expired`
+"""NOT_FOUND. The sandbox never existed at this instance, has ended, or reached its time
+limit. If the service knows why the sandbox ended, `cause` says so: `asked` (by a call), `expired`
 (the owner's lease), `life` (its lifetime), `out_of_memory`, `removed` (by an
 operator), `shutdown` or `lost`.
 Example: {"reason": "SANDBOX_NOT_FOUND", "domain": "gymmesh",
@@ -795,7 +796,8 @@ Example: {"reason": "SANDBOX_DISK_FULL", "domain": "gymmesh",
 "metadata": {"sandbox_id": "b-8"}}
 """
 ERROR_REASON_SANDBOX_IMAGE_NOT_FOUND: ErrorReason.ValueType  # 127
-"""NOT_FOUND. No image, folder or snapshot of that name exists here or can be fetched.
+"""NOT_FOUND. No image, folder or snapshot of that name exists at the service or can be
+fetched.
 Example: {"reason": "SANDBOX_IMAGE_NOT_FOUND", "domain": "gymmesh",
 "metadata": {"image": "python:3.13"}}
 """
@@ -821,8 +823,8 @@ Example: {"reason": "SANDBOX_PATH_INVALID", "domain": "gymmesh",
 "metadata": {"path": "/etc/../.."}}
 """
 ERROR_REASON_SANDBOX_PROCESS_NOT_FOUND: ErrorReason.ValueType  # 132
-"""NOT_FOUND. No process with that id was started here, or the record of its end is no
-longer kept.
+"""NOT_FOUND. No process with that id was started in the sandbox, or the service no longer
+keeps the record of the process's end.
 Example: {"reason": "SANDBOX_PROCESS_NOT_FOUND", "domain": "gymmesh",
 "metadata": {"process_id": "p-3"}}
 """
@@ -837,8 +839,8 @@ Example: {"reason": "SANDBOX_FILE_NOT_FOUND", "domain": "gymmesh",
 "metadata": {"path": "/work/a.txt"}}
 """
 ERROR_REASON_SANDBOX_FILE_DENIED: ErrorReason.ValueType  # 135
-"""PERMISSION_DENIED. The sandbox's user that the call acts as lacks the permission for
-the file or for a folder above it.
+"""PERMISSION_DENIED. The call's user in the sandbox lacks the permission for the file or
+for a folder above the file.
 Example: {"reason": "SANDBOX_FILE_DENIED", "domain": "gymmesh",
 "metadata": {"path": "/root/key", "user": "sandbox"}}
 """

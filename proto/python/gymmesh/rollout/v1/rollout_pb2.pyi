@@ -460,8 +460,8 @@ class RewardComponent(_message.Message):
     name: _builtins.str
     """The component's name, the same for every task of an environment. A component with
     the name of an actor (ModelCallCompleted.actor) is that actor's reward. Trainers that
-    learn from each actor's conversation use the actor's component. For an actor without
-    a component, they use the scalar reward.
+    learn from each actor's conversation use this reward. If an actor has no component,
+    the trainers use the scalar reward.
     """
     value: _builtins.float
     """The component's value, a finite number."""
@@ -486,9 +486,9 @@ Global___RewardComponent: _TypeAlias = RewardComponent  # noqa: Y015
 
 @_typing.final
 class RewardSpan(_message.Message):
-    """A reward for a part of a rollout, for trainers that give credit to turns. The part
-    is a range of model calls of one actor and, if known, a range of output tokens
-    within them.
+    """A reward for a part of a rollout, for trainers that reward single turns. The part is a
+    range of model calls of one actor. If token positions are known, the part is a range of
+    output tokens within these calls.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -546,9 +546,9 @@ Global___RewardSpan: _TypeAlias = RewardSpan  # noqa: Y015
 
 @_typing.final
 class FinalState(_message.Message):
-    """The state of a session when its rollout has stopped, with which the rollout can be
-    judged again. The state may contain expected answers, so it is written to the row, but
-    not to exports or bundles.
+    """The state of a session when its rollout has stopped. With this state, the rollout can
+    be judged again. The state may contain expected answers. So the row has the state, but
+    exports and bundles omit it.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -558,9 +558,7 @@ class FinalState(_message.Message):
     state_json: _builtins.bytes
     """The state as JSON; empty if the state was not kept."""
     omitted: _builtins.str
-    """Why the state was not kept (it is not JSON, or too large), in one line; empty
-    otherwise.
-    """
+    """If the state was not kept: why (the state is not JSON, or is too large), in one line."""
     def __init__(
         self,
         *,
@@ -629,8 +627,8 @@ class Verification(_message.Message):
     status: Global___VerificationStatus.ValueType
     """Whether there is a verdict: VERIFIED, PENDING (later) or SKIPPED (not judged)."""
     reward: _builtins.float
-    """The scalar reward, a finite number, typically between 0.0 and 1.0. Set exactly when
-    status is VERIFIED.
+    """The scalar reward, a finite number, typically between 0.0 and 1.0. The reward is set
+    if the status is VERIFIED, and only then.
     """
     evidence_json: _builtins.bytes
     """The reasons for the verdict, as a JSON object (extracted answer, failing tests); may
@@ -639,26 +637,26 @@ class Verification(_message.Message):
     verifier: _builtins.str
     """The verifier's name."""
     verifier_version: _builtins.str
-    """The verifier's version. It changes whenever verdicts may change."""
+    """The verifier's version, which changes whenever verdicts may change."""
     reason: _builtins.str
-    """Why the status is PENDING or SKIPPED, in one line; empty otherwise."""
+    """If the status is PENDING or SKIPPED: why, in one line."""
     awaits_group: _builtins.bool
-    """True for a PENDING verdict of an environment that judges groups. The agent sets it.
-    Once all repeats of the task have ended, the collector has them judged together
-    (AgentService.JudgeGroup).
+    """True for a PENDING verdict of an environment that judges groups. The agent sets this
+    field. Once all repeats of the task have ended, the collector calls
+    AgentService.JudgeGroup, which judges all repeats together.
     """
     explanation: _builtins.str
     """The verdict in one line for people, such as `expected 42, got 41`; may be
     empty.
     """
     compat: _builtins.str
-    """The name of a reference implementation, such as `nemo`, if the environment returned
-    that implementation's verdict, right or wrong. Empty: the environment's own verdict.
-    The version then also has the name (`2+nemo`).
+    """If the environment returned the verdict of a reference implementation, right or wrong:
+    the implementation's name, such as `nemo`. `version` then also has this name, as in
+    `2+nemo`. Empty: the environment returned its own verdict.
     """
     reverified_json: _builtins.bytes
     """If `gym-cli reverify` judged the stored rollout again: when, by which verifier and
-    how, as a JSON object. Only rows have this field; a verifier leaves it empty.
+    how, as a JSON object. Only rows have this field; verifiers never set it.
     """
     previous_json: _builtins.bytes
     """If `gym-cli reverify` judged the stored rollout again: the verdicts before this one,
@@ -678,7 +676,7 @@ class Verification(_message.Message):
 
     @_builtins.property
     def spans(self) -> _containers.RepeatedCompositeFieldContainer[Global___RewardSpan]:
-        """Rewards for parts of the rollout; may be empty. They do not change `reward`."""
+        """Rewards for parts of the rollout; may be empty. These rewards do not change `reward`."""
 
     def __init__(
         self,
@@ -724,9 +722,9 @@ class ModelCallUsage(_message.Message):
     calls: _builtins.int
     """The number of calls."""
     input_tokens: _builtins.int
-    """The prompt tokens of all these calls together."""
+    """The prompt tokens of all the calls to this model together."""
     output_tokens: _builtins.int
-    """The answer tokens of all these calls together."""
+    """The answer tokens of all the calls to this model together."""
     def __init__(
         self,
         *,
@@ -754,16 +752,18 @@ class CallTimings(_message.Message):
     ENDPOINT_US_FIELD_NUMBER: _builtins.int
     RETRY_US_FIELD_NUMBER: _builtins.int
     queue_us: _builtins.int
-    """The time that the call waited for a free place before it was sent."""
+    """The time that the call waited, because of a limit of concurrent calls, before it was
+    sent.
+    """
     total_us: _builtins.int
-    """The time from sending the call to the complete answer, as the caller saw it."""
+    """The time from sending the call to the complete answer, as measured by the caller."""
     endpoint_us: _builtins.int
-    """Only for a model call: the time of the last request to the endpoint, the one that
-    was answered, as the model service saw it.
+    """Only for a model call: the time of the last request to the endpoint, which the
+    endpoint answered, as measured by the model service.
     """
     retry_us: _builtins.int
     """Only for a model call: the time of earlier requests, which failed, and of the waits
-    between requests.
+    between all requests.
     """
     def __init__(
         self,
@@ -1064,8 +1064,8 @@ Global___Program: _TypeAlias = Program  # noqa: Y015
 
 @_typing.final
 class Media(_message.Message):
-    """An image or another medium. It is sent once. Items refer to it by
-    `gymmesh-media:` and its digest instead of a URL. To restore an item, replace the
+    """An image or another medium, which is sent once. Instead of a URL, items have
+    `gymmesh-media:` and the medium's digest. To restore an item, replace the
     reference by the data URL `data:<media_type>;base64,<data>`.
     """
 
@@ -1075,7 +1075,7 @@ class Media(_message.Message):
     MEDIA_TYPE_FIELD_NUMBER: _builtins.int
     DATA_FIELD_NUMBER: _builtins.int
     digest: _builtins.str
-    """`sha256:` and 64 hexadecimal digits, over `data`."""
+    """The digest of `data`: `sha256:` and 64 hexadecimal digits."""
     media_type: _builtins.str
     """The media type, such as `image/png`."""
     data: _builtins.bytes
@@ -1140,8 +1140,8 @@ class SandboxOpened(_message.Message):
     @_builtins.property
     def end(self) -> Global___SandboxEnd:
         """How the sandbox ended. Absent: the sandbox was still running when the rollout ended,
-        and ends with the session. Only rows and folded rollouts have this field; its value
-        is from the event SandboxEnded.
+        and ends with the session. Only rows and folded rollouts have this field. The value
+        is copied from the event SandboxEnded.
         """
 
     def __init__(
@@ -1238,7 +1238,9 @@ class ProgramEnded(_message.Message):
     detail: _builtins.str
     """One line on how the program ended, for people."""
     output_tail: _builtins.bytes
-    """The end of the program's output. The beginning may be cut anywhere."""
+    """The last part of the program's output. This part may begin in the middle of a
+    line or character.
+    """
     def __init__(
         self,
         *,
