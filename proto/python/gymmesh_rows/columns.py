@@ -45,10 +45,10 @@ class UsageSum(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """The sum of the tokens of several calls.
 
     Attributes:
-        input_tokens: The tokens that the model read.
-        cached_tokens: The tokens that the model read from a cache.
+        input_tokens: The tokens that the model read (its input).
+        cached_tokens: The input tokens that came from the endpoint's prompt cache.
         output_tokens: The tokens that the model wrote.
-        reasoning_tokens: The tokens that the model wrote as reasoning.
+        reasoning_tokens: The output tokens that were reasoning.
         total_tokens: The tokens that the model read and wrote.
     """
 
@@ -60,12 +60,12 @@ class UsageSum(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
 
     @property
     def cached_tokens(self) -> int:
-        """The tokens that the model read from a cache."""
+        """The input tokens that came from the endpoint's prompt cache."""
         return self.input_tokens_details.cached_tokens
 
     @property
     def reasoning_tokens(self) -> int:
-        """The tokens that the model wrote as reasoning."""
+        """The output tokens that were reasoning."""
         return self.output_tokens_details.reasoning_tokens
 
 
@@ -80,9 +80,9 @@ class RowResponse(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
         created_at: When the rollout started, in seconds since 1970.
         model: The name of the model that answered last. If the endpoint sent no name: the name of
             the model service.
-        status: `failed` if the rollout failed; otherwise `incomplete` if `incomplete_details` is
-            set; otherwise the status of the final answer, or `completed` if the final answer has no
-            status.
+        status: `failed` if the rollout failed. If it did not fail and `incomplete_details` is set:
+            `incomplete`. In all other cases: the status of the final answer, or `completed` if the
+            final answer has no status.
         error: The final answer's error, as JSON.
         incomplete_details: Why the response is incomplete, as JSON: the details in the final
             answer. If the final answer has no details and the rollout stopped for the reason
@@ -505,8 +505,8 @@ class SideData(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
 
     Attributes:
         name: The name of the side data, such as `routed_experts`; unique in a capture.
-        dtype: The type of each number, by numpy's name and little-endian: `int8`, `uint8`, `int16`,
-            `uint16`, `int32`, `float16`, `bfloat16` or `float32`.
+        dtype: The type of each number, as numpy names it: `int8`, `uint8`, `int16`, `uint16`,
+            `int32`, `float16`, `bfloat16` or `float32`. The numbers are little-endian.
         shape: The shape of one token's row; empty: a row is one number. No dimension is zero.
         first_token: The index of the first token that has a row, counted over the call's whole
             prompt and output, from 0.
@@ -717,7 +717,7 @@ class ModelCall(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
         side_call: If the call is outside the conversation, such as a call that writes a title: the
             call's purpose.
         fork: If the call's prompt differs from the parent call's tokens or conversation: where and
-            why it begins to differ.
+            why the prompt begins to differ.
         id: The answer's id.
         status: The answer's status.
         usage: The tokens of the call.
@@ -931,8 +931,8 @@ class RowFailure(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
         retry_safe: Whether a new attempt is harmless and may succeed.
         component: The name of the service, tool, verifier or budget that failed.
         call_id: The id of the model call or function call that failed; empty if no call failed.
-        reverified: If `gym-cli reverify` could not judge the stored rollout: when it tried and with
-            which verifier, in the form of Verification's `reverified`.
+        reverified: If `gym-cli reverify` could not judge the stored rollout: when the command tried
+            and with which verifier, in the form of Verification's `reverified`.
         previous: If `gym-cli reverify` could not judge the stored rollout: the previous verdicts,
             in the form of Verification's `previous`.
     """

@@ -96,7 +96,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     Example: {"reason": "DRAINING", "domain": "gymmesh"}
     """
     ERROR_REASON_QUEUE_FULL: _ErrorReason.ValueType  # 23
-    """RESOURCE_EXHAUSTED. A bounded queue is full; RetryInfo says when to retry.
+    """RESOURCE_EXHAUSTED. The server's queue is full; RetryInfo says when to retry.
     Example: {"reason": "QUEUE_FULL", "domain": "gymmesh",
     "metadata": {"queue": "model", "limit": "4096"}}
     """
@@ -178,7 +178,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     "metadata": {"model": "judge"}}
     """
     ERROR_REASON_MODEL_CREDENTIAL_REFUSED: _ErrorReason.ValueType  # 48
-    """UNAUTHENTICATED. The endpoint refused the service's own credential.
+    """UNAUTHENTICATED. The model endpoint refused the model service's credential.
     Example: {"reason": "MODEL_CREDENTIAL_REFUSED", "domain": "gymmesh",
     "metadata": {"model": "policy", "http_status": "401"}}
     """
@@ -205,7 +205,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     "metadata": {"call_id": "c3", "position": "1841"}}
     """
     ERROR_REASON_WEIGHTS_STALE: _ErrorReason.ValueType  # 53
-    """ABORTED. The weights of a rollout are more versions old than its options allow.
+    """ABORTED. The rollout used weights that are older, in versions, than the rollout's
+    options allow.
     Example: {"reason": "WEIGHTS_STALE", "domain": "gymmesh",
     "metadata": {"oldest": "41", "current": "46", "max_staleness": "4"}}
     """
@@ -240,7 +241,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """
     ERROR_REASON_ENVIRONMENT_FAULT: _ErrorReason.ValueType  # 63
     """INTERNAL. The environment's code failed in a tool, in a turn or while opening a
-    session; this is not the model's mistake, and the model does not see it. If known,
+    session. The model did not make this mistake, and does not see the failure. If known,
     the metadata has the exception and the line of code that raised it.
     Example: {"reason": "ENVIRONMENT_FAULT", "domain": "gymmesh",
     "metadata": {"environment": "sql", "stage": "call_tool",
@@ -304,7 +305,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     "metadata": {"limit": "max_events", "most": "500000"}}
     """
     ERROR_REASON_RUN_NOT_FOUND: _ErrorReason.ValueType  # 90
-    """NOT_FOUND. The collector has no run of that id.
+    """NOT_FOUND. The collector has no run with that id.
     Example: {"reason": "RUN_NOT_FOUND", "domain": "gymmesh",
     "metadata": {"run_id": "run-3"}}
     """
@@ -315,9 +316,9 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """
     ERROR_REASON_CONSUMER_REPLACED: _ErrorReason.ValueType  # 92
     """ABORTED. The consumer had no stream for a whole lease (`cause` is `lease`), another
-    process took the consumer's name (`name`), or the collector was restarted
-    without its notes of the groups (`restart`). The consumer must start again without a cursor, and drop the groups
-    that it has not acknowledged. The collector sends these groups to other consumers;
+    process took the consumer's name (`name`), or the collector was restarted without its
+    notes of the groups (`restart`). The consumer must start again without a cursor, and
+    drop the groups that it has not acknowledged. The collector sends these groups to other consumers;
     after a restart, it sends them to nobody.
     Example: {"reason": "CONSUMER_REPLACED", "domain": "gymmesh",
     "metadata": {"consumer": "rank-2", "cause": "lease"}}
@@ -328,7 +329,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     "metadata": {"lease_id": "l-5"}}
     """
     ERROR_REASON_INSTANCE_EXISTS: _ErrorReason.ValueType  # 101
-    """ALREADY_EXISTS. Another live instance has this id.
+    """ALREADY_EXISTS. Another live instance already has this id.
     Example: {"reason": "INSTANCE_EXISTS", "domain": "gymmesh",
     "metadata": {"instance_id": "math-0"}}
     """
@@ -420,7 +421,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     "metadata": {"port": "8080"}}
     """
     ERROR_REASON_SANDBOX_FILE_NOT_FOUND: _ErrorReason.ValueType  # 134
-    """NOT_FOUND. There is no file of that path in the sandbox.
+    """NOT_FOUND. The sandbox has no file at that path.
     Example: {"reason": "SANDBOX_FILE_NOT_FOUND", "domain": "gymmesh",
     "metadata": {"path": "/work/a.txt"}}
     """
@@ -443,7 +444,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     "metadata": {"program": "codex", "exit_code": "127"}}
     """
     ERROR_REASON_PROGRAM_KILLED: _ErrorReason.ValueType  # 142
-    """ABORTED. The program was killed, but not by an action of the policy.
+    """ABORTED. Something other than an action of the policy killed the program.
     Example: {"reason": "PROGRAM_KILLED", "domain": "gymmesh",
     "metadata": {"program": "codex", "signal": "9"}}
     """
@@ -510,7 +511,7 @@ ERROR_REASON_DRAINING: ErrorReason.ValueType  # 22
 Example: {"reason": "DRAINING", "domain": "gymmesh"}
 """
 ERROR_REASON_QUEUE_FULL: ErrorReason.ValueType  # 23
-"""RESOURCE_EXHAUSTED. A bounded queue is full; RetryInfo says when to retry.
+"""RESOURCE_EXHAUSTED. The server's queue is full; RetryInfo says when to retry.
 Example: {"reason": "QUEUE_FULL", "domain": "gymmesh",
 "metadata": {"queue": "model", "limit": "4096"}}
 """
@@ -592,7 +593,7 @@ Example: {"reason": "MODEL_QUOTA_SPENT", "domain": "gymmesh",
 "metadata": {"model": "judge"}}
 """
 ERROR_REASON_MODEL_CREDENTIAL_REFUSED: ErrorReason.ValueType  # 48
-"""UNAUTHENTICATED. The endpoint refused the service's own credential.
+"""UNAUTHENTICATED. The model endpoint refused the model service's credential.
 Example: {"reason": "MODEL_CREDENTIAL_REFUSED", "domain": "gymmesh",
 "metadata": {"model": "policy", "http_status": "401"}}
 """
@@ -619,7 +620,8 @@ Example: {"reason": "TOKENS_DIVERGED", "domain": "gymmesh",
 "metadata": {"call_id": "c3", "position": "1841"}}
 """
 ERROR_REASON_WEIGHTS_STALE: ErrorReason.ValueType  # 53
-"""ABORTED. The weights of a rollout are more versions old than its options allow.
+"""ABORTED. The rollout used weights that are older, in versions, than the rollout's
+options allow.
 Example: {"reason": "WEIGHTS_STALE", "domain": "gymmesh",
 "metadata": {"oldest": "41", "current": "46", "max_staleness": "4"}}
 """
@@ -654,7 +656,7 @@ Example: {"reason": "TOOL_NOT_FOUND", "domain": "gymmesh",
 """
 ERROR_REASON_ENVIRONMENT_FAULT: ErrorReason.ValueType  # 63
 """INTERNAL. The environment's code failed in a tool, in a turn or while opening a
-session; this is not the model's mistake, and the model does not see it. If known,
+session. The model did not make this mistake, and does not see the failure. If known,
 the metadata has the exception and the line of code that raised it.
 Example: {"reason": "ENVIRONMENT_FAULT", "domain": "gymmesh",
 "metadata": {"environment": "sql", "stage": "call_tool",
@@ -718,7 +720,7 @@ Example: {"reason": "ATTEMPT_TOO_LARGE", "domain": "gymmesh",
 "metadata": {"limit": "max_events", "most": "500000"}}
 """
 ERROR_REASON_RUN_NOT_FOUND: ErrorReason.ValueType  # 90
-"""NOT_FOUND. The collector has no run of that id.
+"""NOT_FOUND. The collector has no run with that id.
 Example: {"reason": "RUN_NOT_FOUND", "domain": "gymmesh",
 "metadata": {"run_id": "run-3"}}
 """
@@ -729,9 +731,9 @@ Example: {"reason": "RUN_STATE", "domain": "gymmesh",
 """
 ERROR_REASON_CONSUMER_REPLACED: ErrorReason.ValueType  # 92
 """ABORTED. The consumer had no stream for a whole lease (`cause` is `lease`), another
-process took the consumer's name (`name`), or the collector was restarted
-without its notes of the groups (`restart`). The consumer must start again without a cursor, and drop the groups
-that it has not acknowledged. The collector sends these groups to other consumers;
+process took the consumer's name (`name`), or the collector was restarted without its
+notes of the groups (`restart`). The consumer must start again without a cursor, and
+drop the groups that it has not acknowledged. The collector sends these groups to other consumers;
 after a restart, it sends them to nobody.
 Example: {"reason": "CONSUMER_REPLACED", "domain": "gymmesh",
 "metadata": {"consumer": "rank-2", "cause": "lease"}}
@@ -742,7 +744,7 @@ Example: {"reason": "LEASE_NOT_FOUND", "domain": "gymmesh",
 "metadata": {"lease_id": "l-5"}}
 """
 ERROR_REASON_INSTANCE_EXISTS: ErrorReason.ValueType  # 101
-"""ALREADY_EXISTS. Another live instance has this id.
+"""ALREADY_EXISTS. Another live instance already has this id.
 Example: {"reason": "INSTANCE_EXISTS", "domain": "gymmesh",
 "metadata": {"instance_id": "math-0"}}
 """
@@ -834,7 +836,7 @@ Example: {"reason": "SANDBOX_PORT_UNREACHABLE", "domain": "gymmesh",
 "metadata": {"port": "8080"}}
 """
 ERROR_REASON_SANDBOX_FILE_NOT_FOUND: ErrorReason.ValueType  # 134
-"""NOT_FOUND. There is no file of that path in the sandbox.
+"""NOT_FOUND. The sandbox has no file at that path.
 Example: {"reason": "SANDBOX_FILE_NOT_FOUND", "domain": "gymmesh",
 "metadata": {"path": "/work/a.txt"}}
 """
@@ -857,7 +859,7 @@ Example: {"reason": "PROGRAM_FAILED", "domain": "gymmesh",
 "metadata": {"program": "codex", "exit_code": "127"}}
 """
 ERROR_REASON_PROGRAM_KILLED: ErrorReason.ValueType  # 142
-"""ABORTED. The program was killed, but not by an action of the policy.
+"""ABORTED. Something other than an action of the policy killed the program.
 Example: {"reason": "PROGRAM_KILLED", "domain": "gymmesh",
 "metadata": {"program": "codex", "signal": "9"}}
 """

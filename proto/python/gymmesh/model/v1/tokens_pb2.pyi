@@ -255,8 +255,8 @@ class SideData(_message.Message):
     name: _builtins.str
     """The name of the side data, such as `routed_experts`; unique in a capture."""
     dtype: _builtins.str
-    """The type of each number, by numpy's name and little-endian: `int8`, `uint8`,
-    `int16`, `uint16`, `int32`, `float16`, `bfloat16` or `float32`.
+    """The type of each number, as numpy names it: `int8`, `uint8`, `int16`, `uint16`,
+    `int32`, `float16`, `bfloat16` or `float32`. The numbers are little-endian.
     """
     first_token: _builtins.int
     """The index of the first token that has a row, counted over the call's whole prompt

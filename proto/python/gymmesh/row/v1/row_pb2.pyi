@@ -314,9 +314,9 @@ class RowResponse(_message.Message):
     the model service.
     """
     status: _builtins.str
-    """`failed` if the rollout failed; otherwise `incomplete` if `incomplete_details` is
-    set; otherwise the status of the final answer, or `completed` if the final answer
-    has no status.
+    """`failed` if the rollout failed. If it did not fail and `incomplete_details` is set:
+    `incomplete`. In all other cases: the status of the final answer, or `completed` if
+    the final answer has no status.
     """
     error_json: _builtins.bytes
     """The final answer's error, as JSON."""
@@ -381,13 +381,13 @@ class UsageSum(_message.Message):
     REASONING_TOKENS_FIELD_NUMBER: _builtins.int
     TOTAL_TOKENS_FIELD_NUMBER: _builtins.int
     input_tokens: _builtins.int
-    """The tokens that the model read."""
+    """The tokens that the model read (its input)."""
     cached_tokens: _builtins.int
-    """The tokens that the model read from a cache."""
+    """The input tokens that came from the endpoint's prompt cache."""
     output_tokens: _builtins.int
     """The tokens that the model wrote."""
     reasoning_tokens: _builtins.int
-    """The tokens that the model wrote as reasoning."""
+    """The output tokens that were reasoning."""
     total_tokens: _builtins.int
     """The tokens that the model read and wrote."""
     def __init__(
@@ -617,7 +617,7 @@ class ModelCall(_message.Message):
     @_builtins.property
     def fork(self) -> _tokens_pb2.Fork:
         """If the call's prompt differs from the parent call's tokens or conversation: where and
-        why it begins to differ.
+        why the prompt begins to differ.
         """
 
     @_builtins.property
@@ -892,8 +892,8 @@ class RowFailure(_message.Message):
     call_id: _builtins.str
     """The id of the model call or function call that failed; empty if no call failed."""
     reverified_json: _builtins.bytes
-    """If `gym-cli reverify` could not judge the stored rollout: when it tried and with which
-    verifier, in the form of Verification's `reverified`.
+    """If `gym-cli reverify` could not judge the stored rollout: when the command tried
+    and with which verifier, in the form of Verification's `reverified`.
     """
     previous_json: _builtins.bytes
     """If `gym-cli reverify` could not judge the stored rollout: the previous verdicts, in
