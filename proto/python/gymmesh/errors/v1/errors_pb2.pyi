@@ -882,7 +882,7 @@ class ReasonRule(_message.Message):
     """The status code of an error with this reason."""
     retry_safe: _builtins.bool
     """Whether a retry with new ids and in a new session may succeed. An agent
-    copies it to `Failure.retry_safe`. Exception: once a session may exist, a
+    copies this value to `Failure.retry_safe`. Exception: once a session may exist, a
     `retry_safe` of false in GetEnvironment takes precedence.
     """
     boundary: _rollout_pb2.Boundary.ValueType

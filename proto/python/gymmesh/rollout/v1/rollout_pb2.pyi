@@ -15,8 +15,8 @@ The stream law. The events of one attempt, as one subscriber receives them:
   4. have exactly one `verified` before `completed`, with any status of the
      verification, and at most one before `failed`.
 A stream that ends without a terminal event is broken: a reader must not use it as
-data. A reader skips an event of an unknown kind if `ignorable` is true. Otherwise it
-fails the rollout with CONTRACT_VIOLATED. An unknown value of StopReason,
+data. A reader skips an event of an unknown kind if `ignorable` is true. If `ignorable`
+is false, the reader fails the rollout with CONTRACT_VIOLATED. An unknown value of StopReason,
 VerificationStatus or Boundary is also CONTRACT_VIOLATED, because the outcome would be
 a guess. A reader treats an unknown value of any other enum as UNSPECIFIED.
 
@@ -984,7 +984,7 @@ class Started(_message.Message):
     """The contract's version that the agent speaks, such as `1.0`."""
     preamble_items: _builtins.int
     """How many items, from the start of `items`, are the agent's own (its system prompt
-    and examples). The task's input follows them.
+    and examples). The task's input follows these items.
     """
     @_builtins.property
     def params(self) -> _responses_pb2.ResponseParams:
@@ -1163,8 +1163,8 @@ Global___SandboxOpened: _TypeAlias = SandboxOpened  # noqa: Y015
 
 @_typing.final
 class SandboxEnded(_message.Message):
-    """A sandbox ended before the terminal event. Sent at most once for each sandbox, and only
-    after an event SandboxOpened for it.
+    """A sandbox ended before the terminal event. The agent sends this event at most once for
+    each sandbox, and only after an event SandboxOpened for the sandbox.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -1175,10 +1175,10 @@ class SandboxEnded(_message.Message):
     sandbox_id: _builtins.str
     """The sandbox's id."""
     instance_id: _builtins.str
-    """The instance that ran it."""
+    """The id of the service instance that ran the sandbox."""
     @_builtins.property
     def end(self) -> Global___SandboxEnd:
-        """How it ended."""
+        """How the sandbox ended."""
 
     def __init__(
         self,
@@ -1271,7 +1271,7 @@ class OutputDelta(_message.Message):
     ARGUMENTS_FIELD_NUMBER: _builtins.int
     REASONING_FIELD_NUMBER: _builtins.int
     call_id: _builtins.str
-    """The model call that generates it."""
+    """The id of the model call that generates the piece."""
     output_index: _builtins.int
     """The output item's place in the answer, from 0."""
     text: _builtins.bytes
@@ -1368,7 +1368,7 @@ class ModelCallCompleted(_message.Message):
 
     @_builtins.property
     def retries(self) -> _containers.RepeatedCompositeFieldContainer[_retries_pb2.CallRetries]:
-        """How often the model service retried the endpoint, by reason."""
+        """How often the model service retried the call at the endpoint, by reason."""
 
     @_builtins.property
     def fork(self) -> _tokens_pb2.Fork:
@@ -1385,8 +1385,8 @@ class ModelCallCompleted(_message.Message):
 
     @_builtins.property
     def choices(self) -> _containers.RepeatedCompositeFieldContainer[Global___ScoredChoice]:
-        """The texts that the model scored, in the environment's order, if the agent chose the
-        answer among scored texts instead of sampling it. One of the texts is the answer,
+        """If the agent chose the answer among scored texts instead of sampling it: the texts
+        that the model scored, in the environment's order. One of these texts is the answer,
         and `trainable` is false. Empty for a sampled answer.
         """
 
@@ -1621,7 +1621,7 @@ class Verified(_message.Message):
 
     @_builtins.property
     def timings(self) -> Global___CallTimings:
-        """How long verification took, as the agent saw it."""
+        """How long verification took, as measured by the agent."""
 
     @_builtins.property
     def final_state(self) -> Global___FinalState:
@@ -1828,8 +1828,8 @@ class Rollout(_message.Message):
 
     @_builtins.property
     def tool_calls(self) -> _containers.RepeatedCompositeFieldContainer[Global___ToolCallRecord]:
-        """The tool calls, in the order of the model calls and of the function calls within
-        each.
+        """The tool calls, ordered by the model calls that requested them, and then by their
+        position in the model's answer.
         """
 
     @_builtins.property
@@ -1862,7 +1862,7 @@ class Rollout(_message.Message):
 
     @_builtins.property
     def program(self) -> Global___ProgramEnded:
-        """How the program that ran as the agent ended, if a program ran."""
+        """If a program ran as the agent: how the program ended."""
 
     def __init__(
         self,

@@ -28,7 +28,7 @@ if _version_not_supported:
 class RunServiceStub:
     """A collector serves RunService on loopback or a unix socket, to callers with the
     collector's token. Any other caller gets UNAUTHENTICATED / CREDENTIAL_INVALID. A
-    collector may also serve it at another address, to the callers that its configuration
+    collector may also serve RunService at another address, to the callers that its configuration
     names.
     """
 
@@ -68,7 +68,7 @@ class RunServiceStub:
 class RunServiceServicer:
     """A collector serves RunService on loopback or a unix socket, to callers with the
     collector's token. Any other caller gets UNAUTHENTICATED / CREDENTIAL_INVALID. A
-    collector may also serve it at another address, to the callers that its configuration
+    collector may also serve RunService at another address, to the callers that its configuration
     names.
     """
 
@@ -175,7 +175,7 @@ def add_RunServiceServicer_to_server(servicer, server):
 class RunService:
     """A collector serves RunService on loopback or a unix socket, to callers with the
     collector's token. Any other caller gets UNAUTHENTICATED / CREDENTIAL_INVALID. A
-    collector may also serve it at another address, to the callers that its configuration
+    collector may also serve RunService at another address, to the callers that its configuration
     names.
     """
 

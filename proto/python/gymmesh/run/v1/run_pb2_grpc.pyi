@@ -29,7 +29,7 @@ GRPC_VERSION: str
 class RunServiceStub:
     """A collector serves RunService on loopback or a unix socket, to callers with the
     collector's token. Any other caller gets UNAUTHENTICATED / CREDENTIAL_INVALID. A
-    collector may also serve it at another address, to the callers that its configuration
+    collector may also serve RunService at another address, to the callers that its configuration
     names.
     """
 
@@ -85,7 +85,7 @@ class RunServiceStub:
 class RunServiceAsyncStub(RunServiceStub):
     """A collector serves RunService on loopback or a unix socket, to callers with the
     collector's token. Any other caller gets UNAUTHENTICATED / CREDENTIAL_INVALID. A
-    collector may also serve it at another address, to the callers that its configuration
+    collector may also serve RunService at another address, to the callers that its configuration
     names.
     """
 
@@ -137,7 +137,7 @@ class RunServiceAsyncStub(RunServiceStub):
 class RunServiceServicer(metaclass=_abc_1.ABCMeta):
     """A collector serves RunService on loopback or a unix socket, to callers with the
     collector's token. Any other caller gets UNAUTHENTICATED / CREDENTIAL_INVALID. A
-    collector may also serve it at another address, to the callers that its configuration
+    collector may also serve RunService at another address, to the callers that its configuration
     names.
     """
 
