@@ -571,7 +571,7 @@ class TokenCapture(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
             prompt and output. `prompt_token_ids` does not repeat these tokens. Zero:
             `prompt_token_ids` has the whole prompt.
         tokenizer_digest: The SHA-256 of the tokenizer and chat template; may be empty. A trainer
-            can compare it with the SHA-256 of its own tokenizer and chat template.
+            can compare this digest with that of its own tokenizer and chat template.
         logprob_distribution: The probability distribution that `logprobs` refer to.
         constrained: Output tokens that were not sampled freely. A trainer must not learn from
             tokens that the server inserted (FORCED).

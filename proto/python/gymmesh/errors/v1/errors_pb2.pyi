@@ -223,8 +223,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     "metadata": {"digest": "6f1e…"}}
     """
     ERROR_REASON_SESSION_NOT_FOUND: _ErrorReason.ValueType  # 60
-    """NOT_FOUND. The session never existed at this instance, was closed, or was ended because
-    it was idle.
+    """NOT_FOUND. The session never existed at this instance, was closed, or was ended
+    because it was idle.
     Example: {"reason": "SESSION_NOT_FOUND", "domain": "gymmesh",
     "metadata": {"session_id": "s-8", "instance_id": "math-0"}}
     """
@@ -240,8 +240,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     "metadata": {"tool": "calculater", "nearest": "calculator"}}
     """
     ERROR_REASON_ENVIRONMENT_FAULT: _ErrorReason.ValueType  # 63
-    """INTERNAL. The environment's code failed in a tool, in a turn or while opening a
-    session. The model did not make this mistake, and does not see the failure. If known,
+    """INTERNAL. The environment's code, not the model, failed in a tool, in a turn or while
+    opening a session; the model does not see the failure. If known,
     the metadata has the exception and the line of code that raised it.
     Example: {"reason": "ENVIRONMENT_FAULT", "domain": "gymmesh",
     "metadata": {"environment": "sql", "stage": "call_tool",
@@ -318,8 +318,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """ABORTED. The consumer had no stream for a whole lease (`cause` is `lease`), another
     process took the consumer's name (`name`), or the collector was restarted without its
     notes of the groups (`restart`). The consumer must start again without a cursor, and
-    drop the groups that it has not acknowledged. The collector sends these groups to other consumers;
-    after a restart, it sends them to nobody.
+    drop the groups that it has not acknowledged. The collector sends these groups to
+    other consumers; after a restart, it sends them to nobody.
     Example: {"reason": "CONSUMER_REPLACED", "domain": "gymmesh",
     "metadata": {"consumer": "rank-2", "cause": "lease"}}
     """
@@ -339,9 +339,9 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """
     ERROR_REASON_SANDBOX_NOT_FOUND: _ErrorReason.ValueType  # 120
     """NOT_FOUND. The sandbox never existed at this instance, has ended, or reached its time
-    limit. If the service knows why the sandbox ended, `cause` says so: `asked` (by a call), `expired`
-    (the owner's lease), `life` (its lifetime), `out_of_memory`, `removed` (by an
-    operator), `shutdown` or `lost`.
+    limit. If the service knows why the sandbox ended, `cause` says so: `asked` (by a
+    call), `expired` (the owner's lease), `life` (its lifetime), `out_of_memory`,
+    `removed` (by an operator), `shutdown` or `lost`.
     Example: {"reason": "SANDBOX_NOT_FOUND", "domain": "gymmesh",
     "metadata": {"sandbox_id": "b-8", "instance_id": "boxes-0", "cause": "expired"}}
     """
@@ -410,8 +410,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     "metadata": {"path": "/etc/../.."}}
     """
     ERROR_REASON_SANDBOX_PROCESS_NOT_FOUND: _ErrorReason.ValueType  # 132
-    """NOT_FOUND. No process with that id was started in the sandbox, or the service no longer
-    keeps the record of the process's end.
+    """NOT_FOUND. No process with that id was started in the sandbox, or the service no
+    longer keeps the record of the process's end.
     Example: {"reason": "SANDBOX_PROCESS_NOT_FOUND", "domain": "gymmesh",
     "metadata": {"process_id": "p-3"}}
     """
@@ -426,8 +426,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     "metadata": {"path": "/work/a.txt"}}
     """
     ERROR_REASON_SANDBOX_FILE_DENIED: _ErrorReason.ValueType  # 135
-    """PERMISSION_DENIED. The call's user in the sandbox lacks the permission for the file or
-    for a folder above the file.
+    """PERMISSION_DENIED. The call's user in the sandbox lacks the permission for the file
+    or for a folder above the file.
     Example: {"reason": "SANDBOX_FILE_DENIED", "domain": "gymmesh",
     "metadata": {"path": "/root/key", "user": "sandbox"}}
     """
@@ -638,8 +638,8 @@ Example: {"reason": "SIDE_DATA_NOT_FOUND", "domain": "gymmesh",
 "metadata": {"digest": "6f1e…"}}
 """
 ERROR_REASON_SESSION_NOT_FOUND: ErrorReason.ValueType  # 60
-"""NOT_FOUND. The session never existed at this instance, was closed, or was ended because
-it was idle.
+"""NOT_FOUND. The session never existed at this instance, was closed, or was ended
+because it was idle.
 Example: {"reason": "SESSION_NOT_FOUND", "domain": "gymmesh",
 "metadata": {"session_id": "s-8", "instance_id": "math-0"}}
 """
@@ -655,8 +655,8 @@ Example: {"reason": "TOOL_NOT_FOUND", "domain": "gymmesh",
 "metadata": {"tool": "calculater", "nearest": "calculator"}}
 """
 ERROR_REASON_ENVIRONMENT_FAULT: ErrorReason.ValueType  # 63
-"""INTERNAL. The environment's code failed in a tool, in a turn or while opening a
-session. The model did not make this mistake, and does not see the failure. If known,
+"""INTERNAL. The environment's code, not the model, failed in a tool, in a turn or while
+opening a session; the model does not see the failure. If known,
 the metadata has the exception and the line of code that raised it.
 Example: {"reason": "ENVIRONMENT_FAULT", "domain": "gymmesh",
 "metadata": {"environment": "sql", "stage": "call_tool",
@@ -733,8 +733,8 @@ ERROR_REASON_CONSUMER_REPLACED: ErrorReason.ValueType  # 92
 """ABORTED. The consumer had no stream for a whole lease (`cause` is `lease`), another
 process took the consumer's name (`name`), or the collector was restarted without its
 notes of the groups (`restart`). The consumer must start again without a cursor, and
-drop the groups that it has not acknowledged. The collector sends these groups to other consumers;
-after a restart, it sends them to nobody.
+drop the groups that it has not acknowledged. The collector sends these groups to
+other consumers; after a restart, it sends them to nobody.
 Example: {"reason": "CONSUMER_REPLACED", "domain": "gymmesh",
 "metadata": {"consumer": "rank-2", "cause": "lease"}}
 """
@@ -754,9 +754,9 @@ Example: {"reason": "MUX_BROKEN", "domain": "gymmesh"}
 """
 ERROR_REASON_SANDBOX_NOT_FOUND: ErrorReason.ValueType  # 120
 """NOT_FOUND. The sandbox never existed at this instance, has ended, or reached its time
-limit. If the service knows why the sandbox ended, `cause` says so: `asked` (by a call), `expired`
-(the owner's lease), `life` (its lifetime), `out_of_memory`, `removed` (by an
-operator), `shutdown` or `lost`.
+limit. If the service knows why the sandbox ended, `cause` says so: `asked` (by a
+call), `expired` (the owner's lease), `life` (its lifetime), `out_of_memory`,
+`removed` (by an operator), `shutdown` or `lost`.
 Example: {"reason": "SANDBOX_NOT_FOUND", "domain": "gymmesh",
 "metadata": {"sandbox_id": "b-8", "instance_id": "boxes-0", "cause": "expired"}}
 """
@@ -825,8 +825,8 @@ Example: {"reason": "SANDBOX_PATH_INVALID", "domain": "gymmesh",
 "metadata": {"path": "/etc/../.."}}
 """
 ERROR_REASON_SANDBOX_PROCESS_NOT_FOUND: ErrorReason.ValueType  # 132
-"""NOT_FOUND. No process with that id was started in the sandbox, or the service no longer
-keeps the record of the process's end.
+"""NOT_FOUND. No process with that id was started in the sandbox, or the service no
+longer keeps the record of the process's end.
 Example: {"reason": "SANDBOX_PROCESS_NOT_FOUND", "domain": "gymmesh",
 "metadata": {"process_id": "p-3"}}
 """
@@ -841,8 +841,8 @@ Example: {"reason": "SANDBOX_FILE_NOT_FOUND", "domain": "gymmesh",
 "metadata": {"path": "/work/a.txt"}}
 """
 ERROR_REASON_SANDBOX_FILE_DENIED: ErrorReason.ValueType  # 135
-"""PERMISSION_DENIED. The call's user in the sandbox lacks the permission for the file or
-for a folder above the file.
+"""PERMISSION_DENIED. The call's user in the sandbox lacks the permission for the file
+or for a folder above the file.
 Example: {"reason": "SANDBOX_FILE_DENIED", "domain": "gymmesh",
 "metadata": {"path": "/root/key", "user": "sandbox"}}
 """

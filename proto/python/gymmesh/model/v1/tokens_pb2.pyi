@@ -236,10 +236,10 @@ class SideData(_message.Message):
     probabilities or values. The tensor has one row for each token of a range.
     Tokens are counted over the call's whole prompt and output. A call carries only
     rows that earlier calls of the conversation do not have. A call that is a fork has the
-    rows from the first token of its prompt on. If two calls of a conversation have a row for the same
-    token, a reader must use the row of the earlier call, because the model sampled with
-    it. The last output token usually has no row, because no forward pass read that token.
-    The next call then has that row.
+    rows from the first token of its prompt on. If two calls of a conversation have a row
+    for the same token, a reader must use the row of the earlier call, because the model
+    sampled with it. The last output token usually has no row, because no forward pass read
+    that token. The next call then has that row.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -267,8 +267,8 @@ class SideData(_message.Message):
     output token has a row.
     """
     data: _builtins.bytes
-    """The numbers, row after row, if they have at most 4,096 bytes. If they have more bytes,
-    `data` is empty and `location` is set.
+    """The numbers, row after row, if they have at most 4,096 bytes. If they have more
+    bytes, `data` is empty and `location` is set.
     """
     location: _builtins.str
     """Where the model service stored the numbers, as a `file:` URL; empty if `data` has
@@ -367,8 +367,8 @@ class TokenCapture(_message.Message):
     whole prompt.
     """
     tokenizer_digest: _builtins.bytes
-    """The SHA-256 of the tokenizer and chat template; may be empty. A trainer can compare it
-    with the SHA-256 of its own tokenizer and chat template.
+    """The SHA-256 of the tokenizer and chat template; may be empty. A trainer can compare
+    this digest with that of its own tokenizer and chat template.
     """
     logprob_distribution: Global___LogprobDistribution.ValueType
     """The probability distribution that `logprobs` refer to."""

@@ -16,9 +16,10 @@ The stream law. The events of one attempt, as one subscriber receives them:
      verification, and at most one before `failed`.
 A stream that ends without a terminal event is broken: a reader must not use it as
 data. A reader skips an event of an unknown kind if `ignorable` is true. If `ignorable`
-is false, the reader fails the rollout with CONTRACT_VIOLATED. An unknown value of StopReason,
-VerificationStatus or Boundary is also CONTRACT_VIOLATED, because the outcome would be
-a guess. A reader treats an unknown value of any other enum as UNSPECIFIED.
+is false, the reader fails the rollout with CONTRACT_VIOLATED. An unknown value of
+StopReason, VerificationStatus or Boundary is also CONTRACT_VIOLATED, because the
+outcome would be a guess. A reader treats an unknown value of any other enum as
+UNSPECIFIED.
 
 Conversations. Each event has only new items. To find the conversation of a model
 call, follow its parents:
@@ -650,9 +651,9 @@ class Verification(_message.Message):
     empty.
     """
     compat: _builtins.str
-    """If the environment returned the verdict of a reference implementation, right or wrong:
-    the implementation's name, such as `nemo`. `version` then also has this name, as in
-    `2+nemo`. Empty: the environment returned its own verdict.
+    """If the environment returned the verdict of a reference implementation, right or
+    wrong: the implementation's name, such as `nemo`. `version` then also has this name,
+    as in `2+nemo`. Empty: the environment returned its own verdict.
     """
     reverified_json: _builtins.bytes
     """If `gym-cli reverify` judged the stored rollout again: when, by which verifier and

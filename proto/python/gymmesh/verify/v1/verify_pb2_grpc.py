@@ -54,11 +54,10 @@ class VerifyServiceServicer:
     """
 
     def Verify(self, request, context):
-        """Judges one attempt. The agent calls Verify after the rollout has stopped and before the
-        agent closes the session. If `verify_needs_session` is false, Verify can also be called
-        without a session. If a
-        required session does not exist or no longer exists, the call is NOT_FOUND /
-        SESSION_NOT_FOUND. A session that is not required is ignored.
+        """Judges one attempt. The agent calls Verify after the rollout has stopped and before
+        the agent closes the session. If `verify_needs_session` is false, Verify can also be
+        called without a session. If a required session does not exist or no longer exists,
+        the call is NOT_FOUND / SESSION_NOT_FOUND. A session that is not required is ignored.
 
         The verdict is VERIFIED with a finite reward; PENDING if it follows later or with
         the group; SKIPPED, with a reason, if the environment deliberately does not judge

@@ -36,11 +36,10 @@ class VerifyServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> VerifyServiceAsyncStub: ...
     Verify: _grpc.UnaryUnaryMultiCallable[_verify_pb2.VerifyRequest, _verify_pb2.VerifyResponse]
-    """Judges one attempt. The agent calls Verify after the rollout has stopped and before the
-    agent closes the session. If `verify_needs_session` is false, Verify can also be called
-    without a session. If a
-    required session does not exist or no longer exists, the call is NOT_FOUND /
-    SESSION_NOT_FOUND. A session that is not required is ignored.
+    """Judges one attempt. The agent calls Verify after the rollout has stopped and before
+    the agent closes the session. If `verify_needs_session` is false, Verify can also be
+    called without a session. If a required session does not exist or no longer exists,
+    the call is NOT_FOUND / SESSION_NOT_FOUND. A session that is not required is ignored.
 
     The verdict is VERIFIED with a finite reward; PENDING if it follows later or with
     the group; SKIPPED, with a reason, if the environment deliberately does not judge
@@ -67,11 +66,10 @@ class VerifyServiceAsyncStub(VerifyServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Verify: _aio.UnaryUnaryMultiCallable[_verify_pb2.VerifyRequest, _verify_pb2.VerifyResponse]  # type: ignore[assignment]
-    """Judges one attempt. The agent calls Verify after the rollout has stopped and before the
-    agent closes the session. If `verify_needs_session` is false, Verify can also be called
-    without a session. If a
-    required session does not exist or no longer exists, the call is NOT_FOUND /
-    SESSION_NOT_FOUND. A session that is not required is ignored.
+    """Judges one attempt. The agent calls Verify after the rollout has stopped and before
+    the agent closes the session. If `verify_needs_session` is false, Verify can also be
+    called without a session. If a required session does not exist or no longer exists,
+    the call is NOT_FOUND / SESSION_NOT_FOUND. A session that is not required is ignored.
 
     The verdict is VERIFIED with a finite reward; PENDING if it follows later or with
     the group; SKIPPED, with a reason, if the environment deliberately does not judge
@@ -101,11 +99,10 @@ class VerifyServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _verify_pb2.VerifyRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_verify_pb2.VerifyResponse, _abc.Awaitable[_verify_pb2.VerifyResponse]]:
-        """Judges one attempt. The agent calls Verify after the rollout has stopped and before the
-        agent closes the session. If `verify_needs_session` is false, Verify can also be called
-        without a session. If a
-        required session does not exist or no longer exists, the call is NOT_FOUND /
-        SESSION_NOT_FOUND. A session that is not required is ignored.
+        """Judges one attempt. The agent calls Verify after the rollout has stopped and before
+        the agent closes the session. If `verify_needs_session` is false, Verify can also be
+        called without a session. If a required session does not exist or no longer exists,
+        the call is NOT_FOUND / SESSION_NOT_FOUND. A session that is not required is ignored.
 
         The verdict is VERIFIED with a finite reward; PENDING if it follows later or with
         the group; SKIPPED, with a reason, if the environment deliberately does not judge
