@@ -60,7 +60,7 @@ _SHOWN: Final[Mapping[str, tuple[str, ...] | str]] = {
     "a consumer must leave `after_cursor` zero": "the suite has no runs: see the tests of groups",
     "The collector must - send nothing until": "the suite has no runs: see the tests of groups",
     "The reader must compare the digest": "a reader's own check leaves no trace",
-    "A reader must check it before using the numbers": "a reader's own check leaves no trace",
+    "A reader must check this digest before": "a reader's own check leaves no trace",
     "a reader must use the row of the earlier call": "a reader's own choice leaves no trace",
     "A trainer must not learn from tokens": "what a trainer learns from leaves no trace",
     "The server must answer without calling the endpoint": ("model/says_what_it_is",),

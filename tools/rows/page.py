@@ -11,11 +11,11 @@ from tools.rows.contract import ROW, Column, Contract, Message, Proto, lines_of
 _HEAD: Final = (
     "# The columns of a row\n\n"
     "<!-- Generated from the comments of proto/gymmesh/row/v1 by `make proto`. Do not edit. -->\n\n"
-    "Every key that [a row](../how-to/collecting.md#output-rows) can have. A key without a value "
-    "is absent, unless the table says *always*. A row has more keys than this page lists: all "
-    "other keys of the task's row, and the keys of the verdict's `evidence`. Values of the types "
-    "`Item`, `Usage`, `IncompleteDetails` and `ResponseError` are objects of OpenAI's Responses "
-    "API.\n"
+    "A collector writes [a row](../how-to/collecting.md#output-rows), a JSON object, for each "
+    "rollout. This page lists the keys of a row. A key without a value is absent, unless the table "
+    "says *always*. A row also contains keys that this page does not list: all other keys of the "
+    "task's row, and the keys of the verdict's `evidence`. Values of the types `Item`, `Usage`, "
+    "`IncompleteDetails` and `ResponseError` are objects of OpenAI's Responses API.\n"
 )
 _BYTES: Final = {
     json_pb2.BYTES_FORM_UNSPECIFIED: "text",

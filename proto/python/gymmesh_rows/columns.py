@@ -45,10 +45,10 @@ class UsageSum(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """The sum of the tokens of several calls.
 
     Attributes:
-        input_tokens: The tokens that the model read.
-        cached_tokens: The tokens that the model read from a cache.
+        input_tokens: The tokens that the model read (its input).
+        cached_tokens: The input tokens that came from the endpoint's prompt cache.
         output_tokens: The tokens that the model wrote.
-        reasoning_tokens: The tokens that the model wrote as reasoning.
+        reasoning_tokens: The output tokens that were reasoning.
         total_tokens: The tokens that the model read and wrote.
     """
 
@@ -60,33 +60,33 @@ class UsageSum(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
 
     @property
     def cached_tokens(self) -> int:
-        """The tokens that the model read from a cache."""
+        """The input tokens that came from the endpoint's prompt cache."""
         return self.input_tokens_details.cached_tokens
 
     @property
     def reasoning_tokens(self) -> int:
-        """The tokens that the model wrote as reasoning."""
+        """The output tokens that were reasoning."""
         return self.output_tokens_details.reasoning_tokens
 
 
 class RowResponse(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """A whole rollout as one response. `id`, `model`, `status`, `error` and `incomplete_details`
-    are those of the final call: the root agent's last model call, or the last of all calls if the
-    root agent made none.
+    describe the final call: the root agent's last model call. If the root agent made no call, the
+    final call is the last of all calls.
 
     Attributes:
         id: The id of the final answer; the rollout's id if the answer has no id.
-        object: The text `response`.
+        object: Always the text `response`.
         created_at: When the rollout started, in seconds since 1970.
         model: The name of the model that answered last. If the endpoint sent no name: the name of
             the model service.
-        status: `failed` if the rollout failed; otherwise `incomplete` if `incomplete_details` is
-            set; otherwise the status of the final answer, or `completed` if the final answer has no
-            status.
+        status: `failed` if the rollout failed. If it did not fail and `incomplete_details` is set:
+            `incomplete`. In all other cases: the status of the final answer, or `completed` if the
+            final answer has no status.
         error: The final answer's error, as JSON.
         incomplete_details: Why the response is incomplete, as JSON: the details in the final
-            answer. If the final answer has no details: `max_output_tokens` or `content_filter`, if
-            the rollout stopped for this reason.
+            answer. If the final answer has no details and the rollout stopped for the reason
+            `max_output_tokens` or `content_filter`: this reason.
         output: The conversation of the final call, without the first items (`first_items` or
             `input`). Each call has four parts: the items before the answer, the answer, the tool
             outputs in the order of the function calls, and the environment's turns.
@@ -110,8 +110,8 @@ class RewardComponent(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False
     Attributes:
         name: The component's name, the same for every task of an environment. A component with the
             name of an actor (ModelCallCompleted.actor) is that actor's reward. Trainers that learn
-            from each actor's conversation use the actor's component. For an actor without a
-            component, they use the scalar reward.
+            from each actor's conversation use this reward. If an actor has no component, the
+            trainers use the scalar reward.
         value: The component's value, a finite number.
         weight: The component's weight in the scalar reward, if the scalar is a weighted sum.
     """
@@ -162,8 +162,8 @@ class ModelCallUsage(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False)
     Attributes:
         model: The name of the model service.
         calls: The number of calls.
-        input_tokens: The prompt tokens of all these calls together.
-        output_tokens: The answer tokens of all these calls together.
+        input_tokens: The prompt tokens of all the calls to this model together.
+        output_tokens: The answer tokens of all the calls to this model together.
     """
 
     model: str
@@ -184,8 +184,9 @@ class ModelCallUsage(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False)
 
 
 class RewardSpan(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
-    """A reward for a part of a rollout, for trainers that give credit to turns. The part is a range
-    of model calls of one actor and, if known, a range of output tokens within them.
+    """A reward for a part of a rollout, for trainers that reward single turns. The part is a range
+    of model calls of one actor. If token positions are known, the part is a range of output tokens
+    within these calls.
 
     Attributes:
         name: What the reward is for; may be empty.
@@ -233,27 +234,27 @@ class Verification(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
 
     Attributes:
         status: Whether there is a verdict: VERIFIED, PENDING (later) or SKIPPED (not judged).
-        reward: The scalar reward, a finite number, typically between 0.0 and 1.0. Set exactly when
-            status is VERIFIED.
+        reward: The scalar reward, a finite number, typically between 0.0 and 1.0. The reward is set
+            if the status is VERIFIED, and only then.
         components: The parts of the reward, in the environment's order; may be empty.
         evidence: The reasons for the verdict, as a JSON object (extracted answer, failing tests);
             may be empty. Each key of this object is also a key of the output row.
         verifier: The verifier's name.
-        verifier_version: The verifier's version. It changes whenever verdicts may change.
+        verifier_version: The verifier's version, which changes whenever verdicts may change.
         stages: The verifier's steps and how long each took.
-        reason: Why the status is PENDING or SKIPPED, in one line; empty otherwise.
+        reason: If the status is PENDING or SKIPPED: why, in one line.
         model_usage: The tokens of the model calls that the verifier made for this verdict (judges).
         awaits_group: True for a PENDING verdict of an environment that judges groups. The agent
-            sets it. Once all repeats of the task have ended, the collector has them judged together
-            (AgentService.JudgeGroup).
+            sets this field. Once all repeats of the task have ended, the collector calls
+            AgentService.JudgeGroup, which judges all repeats together.
         explanation: The verdict in one line for people, such as `expected 42, got 41`; may be
             empty.
-        compat: The name of a reference implementation, such as `nemo`, if the environment returned
-            that implementation's verdict, right or wrong. Empty: the environment's own verdict. The
-            version then also has the name (`2+nemo`).
-        spans: Rewards for parts of the rollout; may be empty. They do not change `reward`.
+        compat: If the environment returned the verdict of a reference implementation, right or
+            wrong: the implementation's name, such as `nemo`. `version` then also has this name, as
+            in `2+nemo`. Empty: the environment returned its own verdict.
+        spans: Rewards for parts of the rollout; may be empty. These rewards do not change `reward`.
         reverified: If `gym-cli reverify` judged the stored rollout again: when, by which verifier
-            and how, as a JSON object. Only rows have this field; a verifier leaves it empty.
+            and how, as a JSON object. Only rows have this field; verifiers never set it.
         previous: If `gym-cli reverify` judged the stored rollout again: the verdicts before this
             one, the oldest first, as a JSON array of verifications. Only rows have this field.
     """
@@ -311,14 +312,14 @@ class Verification(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
 
 
 class FinalState(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
-    """The state of a session when its rollout has stopped, with which the rollout can be judged
-    again. The state may contain expected answers, so it is written to the row, but not to exports
-    or bundles.
+    """The state of a session when its rollout has stopped. With this state, the rollout can be
+    judged again. The state may contain expected answers. So the row has the state, but exports and
+    bundles omit it.
 
     Attributes:
         state: The state as JSON; empty if the state was not kept.
-        omitted: Why the state was not kept (it is not JSON, or too large), in one line; empty
-            otherwise.
+        omitted: If the state was not kept: why (the state is not JSON, or is too large), in one
+            line.
     """
 
     state: Raw | UnsetType = UNSET
@@ -356,7 +357,7 @@ class RowTimings(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     Attributes:
         started_at: When the rollout started, in seconds since 1970.
         duration_us: The time from the rollout's start to its end.
-        model_us: The time spent in model calls, including those of actors.
+        model_us: The time spent in all model calls, including the calls of actors.
         tools_us: The time spent in tool calls.
         verify_us: The time spent in the verification.
     """
@@ -369,16 +370,17 @@ class RowTimings(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
 
 
 class RowMetadata(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
-    """Sums and times of a rollout.
+    """Counts and times of a rollout.
 
     Attributes:
         steps_taken: The number of model calls that the root agent made.
-        tools_used: The names of the tools called, in the order of the first calls.
-        tool_outcomes: For each tool and each outcome: how many calls had this outcome. The order is
-            that of the first answers.
+        tools_used: The names of the called tools, in the order in which each was first called.
+        tool_outcomes: For each tool and each outcome: how many calls had this outcome. The entries
+            are in the order in which the first call of each entry was answered.
         verified: Whether the rollout has a reward.
         seed: The seed of the session.
-        weights_versions: The versions of the weights that wrote the trainable answers, sorted.
+        weights_versions: The versions of the weights with which the model wrote the trainable
+            answers, sorted.
         timings: How the rollout's time was spent.
     """
 
@@ -392,16 +394,16 @@ class RowMetadata(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
 
 
 class Actor(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
-    """An actor other than the root agent that called models. To find its conversations, follow the
-    calls with its name in `actor`.
+    """An actor other than the root agent that called models. The actor's conversations are the
+    calls that have the actor's name in `actor`.
 
     Attributes:
         name: The actor's name.
         models: The model services that the actor called, sorted.
         model_calls: The number of the actor's calls.
         trainable: Whether a trainer should learn from any of the actor's calls.
-        reward: The actor's reward: the component of the verdict with the actor's name. Not set: the
-            row's reward applies.
+        reward: The actor's reward: the value of the verdict's component with the actor's name. Not
+            set: the actor's reward is the row's reward.
         usage: The tokens of all model calls of the actor.
     """
 
@@ -414,7 +416,7 @@ class Actor(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
 
 
 class Fork(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
-    """Declares that a prompt does not begin with the tokens of the parent call.
+    """A declaration that a prompt does not begin with the tokens of the parent call.
 
     Attributes:
         reason: Why the prompt differs.
@@ -440,11 +442,11 @@ class Fork(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
 
 
 class WeightsSpan(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
-    """A range of output tokens that one version of the weights generated. It ends where the next
-    span begins.
+    """A range of output tokens that one version of the weights generated. The range ends where the
+    next span begins.
 
     Attributes:
-        version: The version of the weights. It increases with every update.
+        version: The version of the weights, which increases with every update.
         first_token: The index of the first output token of the range, from 0. Spans are in order,
             and the first span begins at 0.
         adapter: The name of the adapter (LoRA) that generated the tokens; empty: no adapter.
@@ -493,31 +495,32 @@ class ConstrainedSpan(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False
 
 
 class SideData(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
-    """A tensor that belongs to the tokens of a call, with one row for each token of a range: routed
-    experts, a teacher's log probabilities, values. Tokens are counted over the call's whole prompt
-    and output. A call carries only rows that earlier calls of the conversation do not have. A call
-    that is a fork has the rows from its first token on. If two calls of a conversation have a row
-    for the same token, a reader must use the row of the earlier call, because the model sampled
-    with it. The last output token usually has no row, because no forward pass read that token. The
-    next call then has that row.
+    """A tensor that belongs to the tokens of a call, such as routed experts, a teacher's log
+    probabilities or values. The tensor has one row for each token of a range. Tokens are counted
+    over the call's whole prompt and output. A call carries only rows that earlier calls of the
+    conversation do not have. A call that is a fork has the rows from the first token of its prompt
+    on. If two calls of a conversation have a row for the same token, a reader must use the row of
+    the earlier call, because the model sampled with it. The last output token usually has no row,
+    because no forward pass read that token. The next call then has that row.
 
     Attributes:
         name: The name of the side data, such as `routed_experts`; unique in a capture.
-        dtype: The type of each number, by numpy's name and little-endian: `int8`, `uint8`, `int16`,
-            `uint16`, `int32`, `float16`, `bfloat16` or `float32`.
+        dtype: The type of each number, as numpy names it: `int8`, `uint8`, `int16`, `uint16`,
+            `int32`, `float16`, `bfloat16` or `float32`. The numbers are little-endian.
         shape: The shape of one token's row; empty: a row is one number. No dimension is zero.
         first_token: The index of the first token that has a row, counted over the call's whole
             prompt and output, from 0.
-        tokens: The number of tokens that have a row, at least 1. The last of these tokens is at
-            most the call's last output token.
-        data: The numbers, row after row, if they are at most 4,096 bytes. Otherwise empty, and
-            `location` is set.
+        tokens: The number of tokens that have a row, at least 1. No token after the call's last
+            output token has a row.
+        data: The numbers, row after row, if they have at most 4,096 bytes. If they have more bytes,
+            `data` is empty and `location` is set.
         location: Where the model service stored the numbers, as a `file:` URL; empty if `data` has
             them. The URL ends with `/XY/DIGEST`: the digest in lower-case hexadecimal digits, in a
             folder named by the digest's first two digits. The file was complete before the answer
             was sent. A reader that cannot access the folder calls ReadSideData of the model
-            service. The service may delete the oldest files, as its configuration says.
-        digest: The SHA-256 of the numbers. A reader must check it before using the numbers.
+            service. The service may delete the oldest files (configuration `side_data`).
+        digest: The SHA-256 of the numbers. A reader must check this digest before using the
+            numbers.
     """
 
     name: str = ""
@@ -560,19 +563,20 @@ class TokenCapture(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
         prompt_token_ids: The prompt's token ids, each a little-endian int32. If
             `prompt_prefix_tokens` is not zero, the field has only the ids after this prefix.
         output_token_ids: The sampled token ids, each a little-endian int32.
-        logprobs: The log probability of each output token, each a little-endian float32. One for
-            each of `output_token_ids`, or empty if not captured.
+        logprobs: The log probability of each of `output_token_ids`, as a little-endian float32;
+            empty if log probabilities were not captured.
         weights: The versions of the weights that generated the output; empty if unknown.
-        fork: Set if the prompt does not begin with the parent call's tokens.
+        fork: Set if the prompt does not begin with the parent call's tokens: where and why.
         prompt_prefix_tokens: How many tokens at the start of the prompt are the parent call's
             prompt and output. `prompt_token_ids` does not repeat these tokens. Zero:
             `prompt_token_ids` has the whole prompt.
-        tokenizer_digest: The SHA-256 of the tokenizer and chat template, with which a trainer can
-            check that its own are the same; may be empty.
+        tokenizer_digest: The SHA-256 of the tokenizer and chat template; may be empty. A trainer
+            can compare this digest with that of its own tokenizer and chat template.
         logprob_distribution: The probability distribution that `logprobs` refer to.
         constrained: Output tokens that were not sampled freely. A trainer must not learn from
             tokens that the server inserted (FORCED).
-        side_data: Tensors that belong to the tokens, if requested and available.
+        side_data: Tensors that belong to the tokens, if the caller requested them and the backend
+            has them.
     """
 
     prompt_token_ids: list[int]
@@ -616,12 +620,13 @@ class CallTimings(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """How the time of one call was spent, in microseconds. Zero means not measured.
 
     Attributes:
-        queue_us: The time that the call waited for a free place before it was sent.
-        total_us: The time from sending the call to the complete answer, as the caller saw it.
-        endpoint_us: Only for a model call: the time of the last request to the endpoint, the one
-            that was answered, as the model service saw it.
+        queue_us: The time that the call waited, because of a limit of concurrent calls, before it
+            was sent.
+        total_us: The time from sending the call to the complete answer, as measured by the caller.
+        endpoint_us: Only for a model call: the time of the last request to the endpoint, which the
+            endpoint answered, as measured by the model service.
         retry_us: Only for a model call: the time of earlier requests, which failed, and of the
-            waits between requests.
+            waits between all requests.
     """
 
     queue_us: int = 0
@@ -648,7 +653,7 @@ class CallRetries(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """How often the model service sent a call to the endpoint again, for one reason.
 
     Attributes:
-        reason: Why the request before failed: an ErrorReason without its prefix, such as
+        reason: Why the previous request failed: an ErrorReason without its prefix, such as
             `MODEL_RATE_LIMITED`.
         count: The number of retries for this reason, at least 1.
     """
@@ -708,16 +713,16 @@ class ModelCall(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
         actor: The actor that made the call; empty for the root agent.
         model: The name of the model service.
         trainable: Whether a trainer should learn from the call's answer.
-        link: How the call relates to its parent, if a gateway captured the call from a program.
-        side_call: The purpose of a call outside the conversation, such as a call that writes a
-            title.
-        fork: Why and where the call's prompt stops agreeing with the parent call's tokens or
-            conversation, if it does.
+        link: If a gateway captured the call from a program: how the call relates to its parent.
+        side_call: If the call is outside the conversation, such as a call that writes a title: the
+            call's purpose.
+        fork: If the call's prompt differs from the parent call's tokens or conversation: where and
+            why the prompt begins to differ.
         id: The answer's id.
         status: The answer's status.
         usage: The tokens of the call.
-        incomplete_details: Why the answer is incomplete, if it is.
-        error: The answer's error, if it has one.
+        incomplete_details: Why the answer is incomplete; absent if the answer is complete.
+        error: The answer's error; absent if the answer has no error.
         first_item: The index in `response.output`, from 0, where the call's part of the
             conversation starts. The part consists of the items before the answer, the answer, the
             outputs of the answer's tool calls, and the environment's turns. Not set: the final call
@@ -729,13 +734,13 @@ class ModelCall(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
             them.
         tokens: The tokens that the call added to the parent call's tokens.
         timings: How the call's time was spent.
-        retries: How often the model service retried the endpoint, by reason.
+        retries: How often the model service retried the call at the endpoint, by reason.
         replaced_params: For a call captured from a program: the parameters of the program's request
             that the run replaced.
         left_out: For a call captured from a program: the parts of the program's request that the
             gateway did not send to the model service.
-        choices: The texts that the model scored, if the answer was chosen among scored texts
-            instead of sampled. One of the texts is the answer.
+        choices: If the answer was chosen among scored texts instead of sampled: the texts that the
+            model scored. One of these texts is the answer.
     """
 
     call_id: str
@@ -827,14 +832,14 @@ class ModelCall(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
 
 
 class ToolCall(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
-    """A tool call; its output is an item of the conversation.
+    """A tool call. The output of the tool call is an item of the conversation.
 
     Attributes:
         call_id: The id of the function call.
         name: The tool's name.
         model_call_id: The id of the model call with the answer that requested the tool call.
         actor: The actor that made the call; empty for the root agent.
-        outcome: How the call was answered; UNSPECIFIED if it was not answered.
+        outcome: How the call was answered; UNSPECIFIED if the call was not answered.
         timings: How long the call took.
         reward: The reward of the call, if the environment returned one.
     """
@@ -869,7 +874,8 @@ class ToolCall(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
 
 
 class Turn(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
-    """A turn of the environment; its items are in the conversation.
+    """A turn of the environment, its reply to the model. The items of the turn are in the
+    conversation.
 
     Attributes:
         turn: The turn's number, from 1.
@@ -920,13 +926,13 @@ class RowFailure(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """Why a rollout failed.
 
     Attributes:
-        boundary: The boundary: which part of the system failed.
+        boundary: The boundary: the part of the system that failed, such as MODEL.
         status: What happened: status code, message, reason and metadata.
         retry_safe: Whether a new attempt is harmless and may succeed.
         component: The name of the service, tool, verifier or budget that failed.
         call_id: The id of the model call or function call that failed; empty if no call failed.
-        reverified: If `gym-cli reverify` could not judge the stored rollout: when and by which
-            verifier, in the form of Verification's `reverified`.
+        reverified: If `gym-cli reverify` could not judge the stored rollout: when the command tried
+            and with which verifier, in the form of Verification's `reverified`.
         previous: If `gym-cli reverify` could not judge the stored rollout: the previous verdicts,
             in the form of Verification's `previous`.
     """
@@ -969,12 +975,12 @@ class Annotation(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
 
 
 class Media(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
-    """An image or another medium. It is sent once. Items refer to it by `gymmesh-media:` and its
-    digest instead of a URL. To restore an item, replace the reference by the data URL
+    """An image or another medium, which is sent once. Instead of a URL, items have `gymmesh-media:`
+    and the medium's digest. To restore an item, replace the reference by the data URL
     `data:<media_type>;base64,<data>`.
 
     Attributes:
-        digest: `sha256:` and 64 hexadecimal digits, over `data`.
+        digest: The digest of `data`: `sha256:` and 64 hexadecimal digits.
         media_type: The media type, such as `image/png`.
         data: The medium's bytes.
     """
@@ -997,8 +1003,8 @@ class Media(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
 
 
 class SandboxRef(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
-    """The id of a sandbox, and what it was made from. It is safe to store, because a SandboxRef
-    alone gives no access to the sandbox.
+    """The id of a sandbox, and the image from which the sandbox was made. A SandboxRef is safe to
+    store, because it gives no access to the sandbox.
 
     Attributes:
         sandbox_id: The sandbox's id, unique at its instance.
@@ -1062,8 +1068,8 @@ class SandboxOpened(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
         sandbox: The sandbox's id, service and image.
         role: What the sandbox is for, such as `workspace`.
         end: How the sandbox ended. Absent: the sandbox was still running when the rollout ended,
-            and ends with the session. Only rows and folded rollouts have this field; its value is
-            from the event SandboxEnded.
+            and ends with the session. Only rows and folded rollouts have this field. The value is
+            copied from the event SandboxEnded.
     """
 
     sandbox: SandboxRef | UnsetType = UNSET
@@ -1090,7 +1096,8 @@ class ProgramEnded(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
         exit_code: The program's exit status; absent if a signal ended the program.
         signal: The number of the signal that ended the program; zero: no signal.
         detail: One line on how the program ended, for people.
-        output_tail: The end of the program's output. The beginning may be cut anywhere.
+        output_tail: The last part of the program's output. This part may begin in the middle of a
+            line or character.
     """
 
     exit_code: int | UnsetType = UNSET
@@ -1114,31 +1121,32 @@ class ProgramEnded(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
 
 
 class Row(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """One rollout. A completed rollout has `verification` and `stop_reason`. A failed rollout has
-    `failure` and everything that happened before it.
+    """The record of one rollout. A completed rollout has `verification` and `stop_reason`. A failed
+    rollout has `failure` and everything that happened before the failure.
 
     Attributes:
         responses_create_params: The Responses parameters with which the agent called the model: the
             task's parameters, with the agent's defaults and the session's tools. `input` is always
             the task's input. Images in `media` are replaced by their digests. A rollout that never
-            started has the task's parameters. If a program ran as the agent, these are not the
-            program's parameters, but those that an agent without a program would send; the same
-            applies to the parameters in `response`. The program's own request is in an annotation
-            `AGENT.gateway_request` of its model call. A call without this annotation has the
-            request of the nearest earlier call of the same actor with the annotation.
+            started has the task's parameters. If a program ran as the agent, this key and
+            `response` have the parameters that an agent without a program would send. The program's
+            own request is in an annotation `AGENT.gateway_request` of its model call. If a call has
+            no such annotation, its request is in the annotation of the nearest earlier call of the
+            same actor.
         first_items: The first items of the conversation, set only if the agent or the environment
-            added items to the task's input. The model saw first these items (if not set: the
-            `input`), and then `response.output`.
+            added items to the task's input. The model read `first_items`, and then
+            `response.output`. If `first_items` is not set, the model read `input`, and then
+            `response.output`.
         response: The whole rollout as one response.
         reward: The verdict's reward. A rollout without a reward has null, never 0.
         task_id: The task's id.
         rollout_id: The rollout's id. All attempts of a rollout have the same id.
         run_id: The run's id.
-        repeat_index: Which repeat of the task, from 0.
+        repeat_index: The number of the repeat of the task, from 0.
         attempt: The number of the attempt, from 1.
-        environment: The name of the environment that ran the rollout; if the rollout never started,
+        environment: The name of the environment that ran the rollout. If the rollout never started:
             the task's environment.
-        agent: The name of the agent that ran the rollout; if the rollout never started, the task's
+        agent: The name of the agent that ran the rollout. If the rollout never started: the task's
             agent.
         seed: The task's seed.
         tags: The task's labels.
@@ -1148,25 +1156,26 @@ class Row(msgspec.Struct, kw_only=True, omit_defaults=True):
             answers, so exports and bundles omit it.
         stop_reason: Why a completed rollout ended.
         stop_detail: One line that explains the stop reason; may be empty.
-        metadata: Sums and times of the rollout.
+        metadata: Counts and times of the rollout.
         model_usage: The tokens of the environment's own model calls (for turns and the verdict),
             including failed calls. There is one entry for each model, in the order in which the
             models were first called.
         actors: The actors other than the root agent that called models, ordered by name.
         calls: All model calls, in the order in which they completed.
-        tool_calls: The tool calls, in the order of the model calls and of the function calls within
-            each.
-        turns: The environment's turns, in order.
+        tool_calls: The tool calls, ordered by the model calls that requested them, and then by
+            their position in the model's answer.
+        turns: The environment's turns (replies to the model), in order.
         failure: The cause of a failed rollout.
         annotations: Annotations of custom agents.
         media: The media that items refer to.
         sandboxes: The sandboxes that were opened for the rollout.
-        program: How the program that ran as the agent ended, if a program ran.
-        task_extras: The keys of the task's row that have the same name as a key of this message, as
-            an object. If the task's `metadata` is an object: also its keys that have the same name
-            as a key of RowMetadata.
-        program_name: The name of the program that ran as the agent, if a program ran.
-        program_version: The version that the program reports; empty if unknown.
+        program: If a program ran as the agent: how the program ended.
+        task_extras: An object with those keys of the task's row that have the same name as a key of
+            Row. If the task's `metadata` is an object, also the keys of `metadata` that have the
+            same name as a key of RowMetadata.
+        program_name: If a program ran as the agent: the program's name.
+        program_version: If a program ran as the agent: the version that the program reports; empty
+            if unknown.
     """
 
     responses_create_params: Raw

@@ -109,7 +109,7 @@ def damaged_row(path: Path, number: int) -> DamagedRow:
     """The error for a row that was changed after it was written."""
     return DamagedRow(
         f"{path}:{number}: the row was changed after it was written: its checksum is not the "
-        "journal's. Restore the file from a copy, or collect such rollouts again with "
+        "journal's. Restore the file from a copy, or collect damaged rollouts again with "
         "--resume --retry damaged"
     )
 

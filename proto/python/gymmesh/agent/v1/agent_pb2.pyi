@@ -85,12 +85,12 @@ class RolloutOptions(_message.Message):
     skip_verification: _builtins.bool
     """Do not verify; the verification is SKIPPED."""
     max_events: _builtins.int
-    """The most events of the attempt. If they exceed it, the attempt fails with
+    """The most events of the attempt. An attempt with more events fails with
     ATTEMPT_TOO_LARGE.
     """
     max_event_bytes: _builtins.int
-    """The most bytes of the attempt's events, serialised. If they exceed it, the attempt
-    fails with ATTEMPT_TOO_LARGE.
+    """The most bytes of the attempt's events, serialised. An attempt with more bytes fails
+    with ATTEMPT_TOO_LARGE.
     """
     append_only: _builtins.bool
     """Ask the policy model for append-only prompts (CreateResponseRequest)."""
@@ -533,7 +533,7 @@ class CollectWelcome(_message.Message):
     CONTRACT_VERSION_FIELD_NUMBER: _builtins.int
     resumed: _builtins.bool
     """True when the stream continues after `last_cursor`, or is new; false when the
-    agent lost it.
+    agent lost the stream.
     """
     resume_window_s: _builtins.int
     """Seconds for which the agent keeps an abandoned stream."""
@@ -739,7 +739,7 @@ class GetAgentResponse(_message.Message):
     name: _builtins.str
     """The agent's name in the mesh, such as `tool_loop`."""
     version: _builtins.str
-    """The agent's version. It changes when rollouts may change."""
+    """The agent's version, which changes when rollouts may change."""
     description: _builtins.str
     """A few sentences for people."""
     collect: _builtins.bool
@@ -751,8 +751,9 @@ class GetAgentResponse(_message.Message):
     contract_version: _builtins.str
     """The contract's version."""
     default_environment: _builtins.str
-    """The environment of tasks without one. A collector sets it in such a task before
-    it sends the task. Empty: no default; each task must name its own.
+    """The environment of tasks that name no environment. A collector sets this environment
+    in the task before it sends the task. Empty: no default; each task must name its own
+    environment.
     """
     @_builtins.property
     def model_roles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:

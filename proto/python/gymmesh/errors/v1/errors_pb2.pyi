@@ -96,7 +96,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     Example: {"reason": "DRAINING", "domain": "gymmesh"}
     """
     ERROR_REASON_QUEUE_FULL: _ErrorReason.ValueType  # 23
-    """RESOURCE_EXHAUSTED. A bounded queue is full; RetryInfo says when to retry.
+    """RESOURCE_EXHAUSTED. The server's queue is full; RetryInfo says when to retry.
     Example: {"reason": "QUEUE_FULL", "domain": "gymmesh",
     "metadata": {"queue": "model", "limit": "4096"}}
     """
@@ -178,7 +178,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     "metadata": {"model": "judge"}}
     """
     ERROR_REASON_MODEL_CREDENTIAL_REFUSED: _ErrorReason.ValueType  # 48
-    """UNAUTHENTICATED. The endpoint refused the service's own credential.
+    """UNAUTHENTICATED. The model endpoint refused the model service's credential.
     Example: {"reason": "MODEL_CREDENTIAL_REFUSED", "domain": "gymmesh",
     "metadata": {"model": "policy", "http_status": "401"}}
     """
@@ -194,7 +194,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     "metadata": {"request_id": "r-17/1/c2"}}
     """
     ERROR_REASON_RESPONSE_NOT_FOUND: _ErrorReason.ValueType  # 51
-    """NOT_FOUND. No response with that request_id is being generated here.
+    """NOT_FOUND. The model service is not generating a response with that request_id.
     Example: {"reason": "RESPONSE_NOT_FOUND", "domain": "gymmesh",
     "metadata": {"request_id": "r-17/1/c2"}}
     """
@@ -205,7 +205,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     "metadata": {"call_id": "c3", "position": "1841"}}
     """
     ERROR_REASON_WEIGHTS_STALE: _ErrorReason.ValueType  # 53
-    """ABORTED. The weights of a rollout are more versions old than its options allow.
+    """ABORTED. The rollout used weights that are older, in versions, than the rollout's
+    options allow.
     Example: {"reason": "WEIGHTS_STALE", "domain": "gymmesh",
     "metadata": {"oldest": "41", "current": "46", "max_staleness": "4"}}
     """
@@ -222,8 +223,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     "metadata": {"digest": "6f1e…"}}
     """
     ERROR_REASON_SESSION_NOT_FOUND: _ErrorReason.ValueType  # 60
-    """NOT_FOUND. The session never existed here, was closed, or was ended because it was
-    idle.
+    """NOT_FOUND. The session never existed at this instance, was closed, or was ended
+    because it was idle.
     Example: {"reason": "SESSION_NOT_FOUND", "domain": "gymmesh",
     "metadata": {"session_id": "s-8", "instance_id": "math-0"}}
     """
@@ -239,8 +240,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     "metadata": {"tool": "calculater", "nearest": "calculator"}}
     """
     ERROR_REASON_ENVIRONMENT_FAULT: _ErrorReason.ValueType  # 63
-    """INTERNAL. The environment's code failed in a tool, in a turn or while opening a
-    session; this is not the model's mistake, and the model does not see it. If known,
+    """INTERNAL. The environment's code, not the model, failed in a tool, in a turn or while
+    opening a session; the model does not see the failure. If known,
     the metadata has the exception and the line of code that raised it.
     Example: {"reason": "ENVIRONMENT_FAULT", "domain": "gymmesh",
     "metadata": {"environment": "sql", "stage": "call_tool",
@@ -293,7 +294,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     "metadata": {"cursor": "1290", "oldest": "4100"}}
     """
     ERROR_REASON_ROLLOUT_EXISTS: _ErrorReason.ValueType  # 84
-    """ALREADY_EXISTS. That attempt of the rollout is already running here.
+    """ALREADY_EXISTS. The agent already runs that attempt of the rollout.
     Example: {"reason": "ROLLOUT_EXISTS", "domain": "gymmesh",
     "metadata": {"rollout_id": "r-17", "attempt": "1"}}
     """
@@ -304,7 +305,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     "metadata": {"limit": "max_events", "most": "500000"}}
     """
     ERROR_REASON_RUN_NOT_FOUND: _ErrorReason.ValueType  # 90
-    """NOT_FOUND. The collector has no run of that id.
+    """NOT_FOUND. The collector has no run with that id.
     Example: {"reason": "RUN_NOT_FOUND", "domain": "gymmesh",
     "metadata": {"run_id": "run-3"}}
     """
@@ -315,10 +316,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """
     ERROR_REASON_CONSUMER_REPLACED: _ErrorReason.ValueType  # 92
     """ABORTED. The consumer had no stream for a whole lease (`cause` is `lease`), another
-    process took the consumer's name (`name`), or the collector was restarted
-    without its notes of the groups (`restart`). The consumer must start again without a cursor, and drop the groups
-    that it has not acknowledged. The collector sends these groups to other consumers;
-    after a restart, it sends them to nobody.
+    process took the consumer's name (`name`), or the collector was restarted without its
+    notes of the groups (`restart`). The consumer must start again without a cursor, and
+    drop the groups that it has not acknowledged. The collector sends these groups to
+    other consumers; after a restart, it sends them to nobody.
     Example: {"reason": "CONSUMER_REPLACED", "domain": "gymmesh",
     "metadata": {"consumer": "rank-2", "cause": "lease"}}
     """
@@ -328,7 +329,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     "metadata": {"lease_id": "l-5"}}
     """
     ERROR_REASON_INSTANCE_EXISTS: _ErrorReason.ValueType  # 101
-    """ALREADY_EXISTS. Another live instance has this id.
+    """ALREADY_EXISTS. Another live instance already has this id.
     Example: {"reason": "INSTANCE_EXISTS", "domain": "gymmesh",
     "metadata": {"instance_id": "math-0"}}
     """
@@ -337,10 +338,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     Example: {"reason": "MUX_BROKEN", "domain": "gymmesh"}
     """
     ERROR_REASON_SANDBOX_NOT_FOUND: _ErrorReason.ValueType  # 120
-    """NOT_FOUND. The sandbox never existed here, has ended, or reached its time limit. If the
-    service knows why the sandbox ended, `cause` says so: `asked` (by a call), `expired`
-    (the owner's lease), `life` (its lifetime), `out_of_memory`, `removed` (by an
-    operator), `shutdown` or `lost`.
+    """NOT_FOUND. The sandbox never existed at this instance, has ended, or reached its time
+    limit. If the service knows why the sandbox ended, `cause` says so: `asked` (by a
+    call), `expired` (the owner's lease), `life` (its lifetime), `out_of_memory`,
+    `removed` (by an operator), `shutdown` or `lost`.
     Example: {"reason": "SANDBOX_NOT_FOUND", "domain": "gymmesh",
     "metadata": {"sandbox_id": "b-8", "instance_id": "boxes-0", "cause": "expired"}}
     """
@@ -382,7 +383,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     "metadata": {"sandbox_id": "b-8"}}
     """
     ERROR_REASON_SANDBOX_IMAGE_NOT_FOUND: _ErrorReason.ValueType  # 127
-    """NOT_FOUND. No image, folder or snapshot of that name exists here or can be fetched.
+    """NOT_FOUND. No image, folder or snapshot of that name exists at the service or can be
+    fetched.
     Example: {"reason": "SANDBOX_IMAGE_NOT_FOUND", "domain": "gymmesh",
     "metadata": {"image": "python:3.13"}}
     """
@@ -408,8 +410,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     "metadata": {"path": "/etc/../.."}}
     """
     ERROR_REASON_SANDBOX_PROCESS_NOT_FOUND: _ErrorReason.ValueType  # 132
-    """NOT_FOUND. No process with that id was started here, or the record of its end is no
-    longer kept.
+    """NOT_FOUND. No process with that id was started in the sandbox, or the service no
+    longer keeps the record of the process's end.
     Example: {"reason": "SANDBOX_PROCESS_NOT_FOUND", "domain": "gymmesh",
     "metadata": {"process_id": "p-3"}}
     """
@@ -419,13 +421,13 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     "metadata": {"port": "8080"}}
     """
     ERROR_REASON_SANDBOX_FILE_NOT_FOUND: _ErrorReason.ValueType  # 134
-    """NOT_FOUND. There is no file of that path in the sandbox.
+    """NOT_FOUND. The sandbox has no file at that path.
     Example: {"reason": "SANDBOX_FILE_NOT_FOUND", "domain": "gymmesh",
     "metadata": {"path": "/work/a.txt"}}
     """
     ERROR_REASON_SANDBOX_FILE_DENIED: _ErrorReason.ValueType  # 135
-    """PERMISSION_DENIED. The sandbox's user that the call acts as lacks the permission for
-    the file or for a folder above it.
+    """PERMISSION_DENIED. The call's user in the sandbox lacks the permission for the file
+    or for a folder above the file.
     Example: {"reason": "SANDBOX_FILE_DENIED", "domain": "gymmesh",
     "metadata": {"path": "/root/key", "user": "sandbox"}}
     """
@@ -442,7 +444,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     "metadata": {"program": "codex", "exit_code": "127"}}
     """
     ERROR_REASON_PROGRAM_KILLED: _ErrorReason.ValueType  # 142
-    """ABORTED. The program was killed, but not by an action of the policy.
+    """ABORTED. Something other than an action of the policy killed the program.
     Example: {"reason": "PROGRAM_KILLED", "domain": "gymmesh",
     "metadata": {"program": "codex", "signal": "9"}}
     """
@@ -509,7 +511,7 @@ ERROR_REASON_DRAINING: ErrorReason.ValueType  # 22
 Example: {"reason": "DRAINING", "domain": "gymmesh"}
 """
 ERROR_REASON_QUEUE_FULL: ErrorReason.ValueType  # 23
-"""RESOURCE_EXHAUSTED. A bounded queue is full; RetryInfo says when to retry.
+"""RESOURCE_EXHAUSTED. The server's queue is full; RetryInfo says when to retry.
 Example: {"reason": "QUEUE_FULL", "domain": "gymmesh",
 "metadata": {"queue": "model", "limit": "4096"}}
 """
@@ -591,7 +593,7 @@ Example: {"reason": "MODEL_QUOTA_SPENT", "domain": "gymmesh",
 "metadata": {"model": "judge"}}
 """
 ERROR_REASON_MODEL_CREDENTIAL_REFUSED: ErrorReason.ValueType  # 48
-"""UNAUTHENTICATED. The endpoint refused the service's own credential.
+"""UNAUTHENTICATED. The model endpoint refused the model service's credential.
 Example: {"reason": "MODEL_CREDENTIAL_REFUSED", "domain": "gymmesh",
 "metadata": {"model": "policy", "http_status": "401"}}
 """
@@ -607,7 +609,7 @@ Example: {"reason": "REQUEST_ID_REUSED", "domain": "gymmesh",
 "metadata": {"request_id": "r-17/1/c2"}}
 """
 ERROR_REASON_RESPONSE_NOT_FOUND: ErrorReason.ValueType  # 51
-"""NOT_FOUND. No response with that request_id is being generated here.
+"""NOT_FOUND. The model service is not generating a response with that request_id.
 Example: {"reason": "RESPONSE_NOT_FOUND", "domain": "gymmesh",
 "metadata": {"request_id": "r-17/1/c2"}}
 """
@@ -618,7 +620,8 @@ Example: {"reason": "TOKENS_DIVERGED", "domain": "gymmesh",
 "metadata": {"call_id": "c3", "position": "1841"}}
 """
 ERROR_REASON_WEIGHTS_STALE: ErrorReason.ValueType  # 53
-"""ABORTED. The weights of a rollout are more versions old than its options allow.
+"""ABORTED. The rollout used weights that are older, in versions, than the rollout's
+options allow.
 Example: {"reason": "WEIGHTS_STALE", "domain": "gymmesh",
 "metadata": {"oldest": "41", "current": "46", "max_staleness": "4"}}
 """
@@ -635,8 +638,8 @@ Example: {"reason": "SIDE_DATA_NOT_FOUND", "domain": "gymmesh",
 "metadata": {"digest": "6f1e…"}}
 """
 ERROR_REASON_SESSION_NOT_FOUND: ErrorReason.ValueType  # 60
-"""NOT_FOUND. The session never existed here, was closed, or was ended because it was
-idle.
+"""NOT_FOUND. The session never existed at this instance, was closed, or was ended
+because it was idle.
 Example: {"reason": "SESSION_NOT_FOUND", "domain": "gymmesh",
 "metadata": {"session_id": "s-8", "instance_id": "math-0"}}
 """
@@ -652,8 +655,8 @@ Example: {"reason": "TOOL_NOT_FOUND", "domain": "gymmesh",
 "metadata": {"tool": "calculater", "nearest": "calculator"}}
 """
 ERROR_REASON_ENVIRONMENT_FAULT: ErrorReason.ValueType  # 63
-"""INTERNAL. The environment's code failed in a tool, in a turn or while opening a
-session; this is not the model's mistake, and the model does not see it. If known,
+"""INTERNAL. The environment's code, not the model, failed in a tool, in a turn or while
+opening a session; the model does not see the failure. If known,
 the metadata has the exception and the line of code that raised it.
 Example: {"reason": "ENVIRONMENT_FAULT", "domain": "gymmesh",
 "metadata": {"environment": "sql", "stage": "call_tool",
@@ -706,7 +709,7 @@ Example: {"reason": "CURSOR_LOST", "domain": "gymmesh",
 "metadata": {"cursor": "1290", "oldest": "4100"}}
 """
 ERROR_REASON_ROLLOUT_EXISTS: ErrorReason.ValueType  # 84
-"""ALREADY_EXISTS. That attempt of the rollout is already running here.
+"""ALREADY_EXISTS. The agent already runs that attempt of the rollout.
 Example: {"reason": "ROLLOUT_EXISTS", "domain": "gymmesh",
 "metadata": {"rollout_id": "r-17", "attempt": "1"}}
 """
@@ -717,7 +720,7 @@ Example: {"reason": "ATTEMPT_TOO_LARGE", "domain": "gymmesh",
 "metadata": {"limit": "max_events", "most": "500000"}}
 """
 ERROR_REASON_RUN_NOT_FOUND: ErrorReason.ValueType  # 90
-"""NOT_FOUND. The collector has no run of that id.
+"""NOT_FOUND. The collector has no run with that id.
 Example: {"reason": "RUN_NOT_FOUND", "domain": "gymmesh",
 "metadata": {"run_id": "run-3"}}
 """
@@ -728,10 +731,10 @@ Example: {"reason": "RUN_STATE", "domain": "gymmesh",
 """
 ERROR_REASON_CONSUMER_REPLACED: ErrorReason.ValueType  # 92
 """ABORTED. The consumer had no stream for a whole lease (`cause` is `lease`), another
-process took the consumer's name (`name`), or the collector was restarted
-without its notes of the groups (`restart`). The consumer must start again without a cursor, and drop the groups
-that it has not acknowledged. The collector sends these groups to other consumers;
-after a restart, it sends them to nobody.
+process took the consumer's name (`name`), or the collector was restarted without its
+notes of the groups (`restart`). The consumer must start again without a cursor, and
+drop the groups that it has not acknowledged. The collector sends these groups to
+other consumers; after a restart, it sends them to nobody.
 Example: {"reason": "CONSUMER_REPLACED", "domain": "gymmesh",
 "metadata": {"consumer": "rank-2", "cause": "lease"}}
 """
@@ -741,7 +744,7 @@ Example: {"reason": "LEASE_NOT_FOUND", "domain": "gymmesh",
 "metadata": {"lease_id": "l-5"}}
 """
 ERROR_REASON_INSTANCE_EXISTS: ErrorReason.ValueType  # 101
-"""ALREADY_EXISTS. Another live instance has this id.
+"""ALREADY_EXISTS. Another live instance already has this id.
 Example: {"reason": "INSTANCE_EXISTS", "domain": "gymmesh",
 "metadata": {"instance_id": "math-0"}}
 """
@@ -750,10 +753,10 @@ ERROR_REASON_MUX_BROKEN: ErrorReason.ValueType  # 110
 Example: {"reason": "MUX_BROKEN", "domain": "gymmesh"}
 """
 ERROR_REASON_SANDBOX_NOT_FOUND: ErrorReason.ValueType  # 120
-"""NOT_FOUND. The sandbox never existed here, has ended, or reached its time limit. If the
-service knows why the sandbox ended, `cause` says so: `asked` (by a call), `expired`
-(the owner's lease), `life` (its lifetime), `out_of_memory`, `removed` (by an
-operator), `shutdown` or `lost`.
+"""NOT_FOUND. The sandbox never existed at this instance, has ended, or reached its time
+limit. If the service knows why the sandbox ended, `cause` says so: `asked` (by a
+call), `expired` (the owner's lease), `life` (its lifetime), `out_of_memory`,
+`removed` (by an operator), `shutdown` or `lost`.
 Example: {"reason": "SANDBOX_NOT_FOUND", "domain": "gymmesh",
 "metadata": {"sandbox_id": "b-8", "instance_id": "boxes-0", "cause": "expired"}}
 """
@@ -795,7 +798,8 @@ Example: {"reason": "SANDBOX_DISK_FULL", "domain": "gymmesh",
 "metadata": {"sandbox_id": "b-8"}}
 """
 ERROR_REASON_SANDBOX_IMAGE_NOT_FOUND: ErrorReason.ValueType  # 127
-"""NOT_FOUND. No image, folder or snapshot of that name exists here or can be fetched.
+"""NOT_FOUND. No image, folder or snapshot of that name exists at the service or can be
+fetched.
 Example: {"reason": "SANDBOX_IMAGE_NOT_FOUND", "domain": "gymmesh",
 "metadata": {"image": "python:3.13"}}
 """
@@ -821,8 +825,8 @@ Example: {"reason": "SANDBOX_PATH_INVALID", "domain": "gymmesh",
 "metadata": {"path": "/etc/../.."}}
 """
 ERROR_REASON_SANDBOX_PROCESS_NOT_FOUND: ErrorReason.ValueType  # 132
-"""NOT_FOUND. No process with that id was started here, or the record of its end is no
-longer kept.
+"""NOT_FOUND. No process with that id was started in the sandbox, or the service no
+longer keeps the record of the process's end.
 Example: {"reason": "SANDBOX_PROCESS_NOT_FOUND", "domain": "gymmesh",
 "metadata": {"process_id": "p-3"}}
 """
@@ -832,13 +836,13 @@ Example: {"reason": "SANDBOX_PORT_UNREACHABLE", "domain": "gymmesh",
 "metadata": {"port": "8080"}}
 """
 ERROR_REASON_SANDBOX_FILE_NOT_FOUND: ErrorReason.ValueType  # 134
-"""NOT_FOUND. There is no file of that path in the sandbox.
+"""NOT_FOUND. The sandbox has no file at that path.
 Example: {"reason": "SANDBOX_FILE_NOT_FOUND", "domain": "gymmesh",
 "metadata": {"path": "/work/a.txt"}}
 """
 ERROR_REASON_SANDBOX_FILE_DENIED: ErrorReason.ValueType  # 135
-"""PERMISSION_DENIED. The sandbox's user that the call acts as lacks the permission for
-the file or for a folder above it.
+"""PERMISSION_DENIED. The call's user in the sandbox lacks the permission for the file
+or for a folder above the file.
 Example: {"reason": "SANDBOX_FILE_DENIED", "domain": "gymmesh",
 "metadata": {"path": "/root/key", "user": "sandbox"}}
 """
@@ -855,7 +859,7 @@ Example: {"reason": "PROGRAM_FAILED", "domain": "gymmesh",
 "metadata": {"program": "codex", "exit_code": "127"}}
 """
 ERROR_REASON_PROGRAM_KILLED: ErrorReason.ValueType  # 142
-"""ABORTED. The program was killed, but not by an action of the policy.
+"""ABORTED. Something other than an action of the policy killed the program.
 Example: {"reason": "PROGRAM_KILLED", "domain": "gymmesh",
 "metadata": {"program": "codex", "signal": "9"}}
 """
@@ -878,7 +882,7 @@ class ReasonRule(_message.Message):
     """The status code of an error with this reason."""
     retry_safe: _builtins.bool
     """Whether a retry with new ids and in a new session may succeed. An agent
-    copies it to `Failure.retry_safe`. Exception: once a session may exist, a
+    copies this value to `Failure.retry_safe`. Exception: once a session may exist, a
     `retry_safe` of false in GetEnvironment takes precedence.
     """
     boundary: _rollout_pb2.Boundary.ValueType

@@ -243,10 +243,10 @@ class CreateResponseResponse(_message.Message):
     queue_us: _builtins.int
     """Microseconds that the call waited in the service for a free place."""
     from_cache: _builtins.bool
-    """True when the answer came from an earlier call with the same request_id; `response`,
-    `call_id` and `tokens` are then those of that call. Also true when the answer came
-    from a response cache; `response` is then the cached one, and its tokens were not
-    consumed again.
+    """True when the answer came from an earlier call with the same request_id. `response`,
+    `call_id` and `tokens` are then those of the earlier call. Also true when the answer
+    came from a response cache. `response` is then the cached response, and its tokens
+    were not consumed again.
     """
     conversation_token: _builtins.bytes
     """Identifies the conversation up to and including this answer, as the server holds it.
@@ -255,7 +255,7 @@ class CreateResponseResponse(_message.Message):
     nothing; the next call must then send the whole conversation.
     """
     endpoint_us: _builtins.int
-    """Microseconds of the last request to the endpoint, the one that was answered."""
+    """Microseconds of the last request to the endpoint, which the endpoint answered."""
     retry_us: _builtins.int
     """Microseconds of earlier requests, which failed, and of the waits between requests."""
     @_builtins.property

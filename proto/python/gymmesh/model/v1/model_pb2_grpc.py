@@ -120,8 +120,9 @@ class ModelServiceServicer:
     def AbortResponse(self, request, context):
         """Stops the generation of an answer. The call that requested it then returns the
         partial answer, with its tokens, as status `incomplete` and reason `aborted`.
-        If no such call is running here, AbortResponse is NOT_FOUND / RESPONSE_NOT_FOUND. If
-        GetModel does not have `abort`, it is UNIMPLEMENTED / NOT_OFFERED.
+        If the service is not running a call with this request_id, AbortResponse is NOT_FOUND
+        / RESPONSE_NOT_FOUND. If GetModel does not have `abort`, AbortResponse is
+        UNIMPLEMENTED / NOT_OFFERED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

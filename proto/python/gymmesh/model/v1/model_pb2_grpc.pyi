@@ -65,8 +65,9 @@ class ModelServiceStub:
     AbortResponse: _grpc.UnaryUnaryMultiCallable[_model_pb2.AbortResponseRequest, _model_pb2.AbortResponseResponse]
     """Stops the generation of an answer. The call that requested it then returns the
     partial answer, with its tokens, as status `incomplete` and reason `aborted`.
-    If no such call is running here, AbortResponse is NOT_FOUND / RESPONSE_NOT_FOUND. If
-    GetModel does not have `abort`, it is UNIMPLEMENTED / NOT_OFFERED.
+    If the service is not running a call with this request_id, AbortResponse is NOT_FOUND
+    / RESPONSE_NOT_FOUND. If GetModel does not have `abort`, AbortResponse is
+    UNIMPLEMENTED / NOT_OFFERED.
     """
     GetModel: _grpc.UnaryUnaryMultiCallable[_model_pb2.GetModelRequest, _model_pb2.GetModelResponse]
     """Describes the model and the capabilities of its backend. The server must answer
@@ -143,8 +144,9 @@ class ModelServiceAsyncStub(ModelServiceStub):
     AbortResponse: _aio.UnaryUnaryMultiCallable[_model_pb2.AbortResponseRequest, _model_pb2.AbortResponseResponse]  # type: ignore[assignment]
     """Stops the generation of an answer. The call that requested it then returns the
     partial answer, with its tokens, as status `incomplete` and reason `aborted`.
-    If no such call is running here, AbortResponse is NOT_FOUND / RESPONSE_NOT_FOUND. If
-    GetModel does not have `abort`, it is UNIMPLEMENTED / NOT_OFFERED.
+    If the service is not running a call with this request_id, AbortResponse is NOT_FOUND
+    / RESPONSE_NOT_FOUND. If GetModel does not have `abort`, AbortResponse is
+    UNIMPLEMENTED / NOT_OFFERED.
     """
     GetModel: _aio.UnaryUnaryMultiCallable[_model_pb2.GetModelRequest, _model_pb2.GetModelResponse]  # type: ignore[assignment]
     """Describes the model and the capabilities of its backend. The server must answer
@@ -236,8 +238,9 @@ class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_model_pb2.AbortResponseResponse, _abc.Awaitable[_model_pb2.AbortResponseResponse]]:
         """Stops the generation of an answer. The call that requested it then returns the
         partial answer, with its tokens, as status `incomplete` and reason `aborted`.
-        If no such call is running here, AbortResponse is NOT_FOUND / RESPONSE_NOT_FOUND. If
-        GetModel does not have `abort`, it is UNIMPLEMENTED / NOT_OFFERED.
+        If the service is not running a call with this request_id, AbortResponse is NOT_FOUND
+        / RESPONSE_NOT_FOUND. If GetModel does not have `abort`, AbortResponse is
+        UNIMPLEMENTED / NOT_OFFERED.
         """
 
     @_abc_1.abstractmethod

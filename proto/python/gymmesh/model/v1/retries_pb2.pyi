@@ -25,7 +25,7 @@ class CallRetries(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     COUNT_FIELD_NUMBER: _builtins.int
     reason: _builtins.str
-    """Why the request before failed: an ErrorReason without its prefix, such as
+    """Why the previous request failed: an ErrorReason without its prefix, such as
     `MODEL_RATE_LIMITED`.
     """
     count: _builtins.int

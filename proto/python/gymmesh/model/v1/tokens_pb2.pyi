@@ -166,8 +166,8 @@ Global___CaptureOptions: _TypeAlias = CaptureOptions  # noqa: Y015
 
 @_typing.final
 class WeightsSpan(_message.Message):
-    """A range of output tokens that one version of the weights generated. It ends where the
-    next span begins.
+    """A range of output tokens that one version of the weights generated. The range ends
+    where the next span begins.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -176,7 +176,7 @@ class WeightsSpan(_message.Message):
     FIRST_TOKEN_FIELD_NUMBER: _builtins.int
     ADAPTER_FIELD_NUMBER: _builtins.int
     version: _builtins.int
-    """The version of the weights. It increases with every update."""
+    """The version of the weights, which increases with every update."""
     first_token: _builtins.int
     """The index of the first output token of the range, from 0. Spans are in order, and
     the first span begins at 0.
@@ -232,14 +232,14 @@ Global___ConstrainedSpan: _TypeAlias = ConstrainedSpan  # noqa: Y015
 
 @_typing.final
 class SideData(_message.Message):
-    """A tensor that belongs to the tokens of a call, with one row for each token of a range:
-    routed experts, a teacher's log probabilities, values.
+    """A tensor that belongs to the tokens of a call, such as routed experts, a teacher's log
+    probabilities or values. The tensor has one row for each token of a range.
     Tokens are counted over the call's whole prompt and output. A call carries only
     rows that earlier calls of the conversation do not have. A call that is a fork has the
-    rows from its first token on. If two calls of a conversation have a row for the same
-    token, a reader must use the row of the earlier call, because the model sampled with
-    it. The last output token usually has no row, because no forward pass read that token.
-    The next call then has that row.
+    rows from the first token of its prompt on. If two calls of a conversation have a row
+    for the same token, a reader must use the row of the earlier call, because the model
+    sampled with it. The last output token usually has no row, because no forward pass read
+    that token. The next call then has that row.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -255,30 +255,30 @@ class SideData(_message.Message):
     name: _builtins.str
     """The name of the side data, such as `routed_experts`; unique in a capture."""
     dtype: _builtins.str
-    """The type of each number, by numpy's name and little-endian: `int8`, `uint8`,
-    `int16`, `uint16`, `int32`, `float16`, `bfloat16` or `float32`.
+    """The type of each number, as numpy names it: `int8`, `uint8`, `int16`, `uint16`,
+    `int32`, `float16`, `bfloat16` or `float32`. The numbers are little-endian.
     """
     first_token: _builtins.int
     """The index of the first token that has a row, counted over the call's whole prompt
     and output, from 0.
     """
     tokens: _builtins.int
-    """The number of tokens that have a row, at least 1. The last of these tokens is at most
-    the call's last output token.
+    """The number of tokens that have a row, at least 1. No token after the call's last
+    output token has a row.
     """
     data: _builtins.bytes
-    """The numbers, row after row, if they are at most 4,096 bytes. Otherwise empty, and
-    `location` is set.
+    """The numbers, row after row, if they have at most 4,096 bytes. If they have more
+    bytes, `data` is empty and `location` is set.
     """
     location: _builtins.str
     """Where the model service stored the numbers, as a `file:` URL; empty if `data` has
     them. The URL ends with `/XY/DIGEST`: the digest in lower-case hexadecimal digits, in
     a folder named by the digest's first two digits. The file was complete before the
     answer was sent. A reader that cannot access the folder calls ReadSideData of the
-    model service. The service may delete the oldest files, as its configuration says.
+    model service. The service may delete the oldest files (configuration `side_data`).
     """
     digest: _builtins.bytes
-    """The SHA-256 of the numbers. A reader must check it before using the numbers."""
+    """The SHA-256 of the numbers. A reader must check this digest before using the numbers."""
     @_builtins.property
     def shape(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """The shape of one token's row; empty: a row is one number. No dimension is zero."""
@@ -305,7 +305,7 @@ Global___SideData: _TypeAlias = SideData  # noqa: Y015
 
 @_typing.final
 class Fork(_message.Message):
-    """Declares that a prompt does not begin with the tokens of the parent call."""
+    """A declaration that a prompt does not begin with the tokens of the parent call."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -358,8 +358,8 @@ class TokenCapture(_message.Message):
     output_token_ids: _builtins.bytes
     """The sampled token ids, each a little-endian int32."""
     logprobs: _builtins.bytes
-    """The log probability of each output token, each a little-endian float32. One for each
-    of `output_token_ids`, or empty if not captured.
+    """The log probability of each of `output_token_ids`, as a little-endian float32; empty
+    if log probabilities were not captured.
     """
     prompt_prefix_tokens: _builtins.int
     """How many tokens at the start of the prompt are the parent call's prompt and output.
@@ -367,8 +367,8 @@ class TokenCapture(_message.Message):
     whole prompt.
     """
     tokenizer_digest: _builtins.bytes
-    """The SHA-256 of the tokenizer and chat template, with which a trainer can check that
-    its own are the same; may be empty.
+    """The SHA-256 of the tokenizer and chat template; may be empty. A trainer can compare
+    this digest with that of its own tokenizer and chat template.
     """
     logprob_distribution: Global___LogprobDistribution.ValueType
     """The probability distribution that `logprobs` refer to."""
@@ -378,7 +378,7 @@ class TokenCapture(_message.Message):
 
     @_builtins.property
     def fork(self) -> Global___Fork:
-        """Set if the prompt does not begin with the parent call's tokens."""
+        """Set if the prompt does not begin with the parent call's tokens: where and why."""
 
     @_builtins.property
     def constrained(self) -> _containers.RepeatedCompositeFieldContainer[Global___ConstrainedSpan]:
@@ -388,7 +388,9 @@ class TokenCapture(_message.Message):
 
     @_builtins.property
     def side_data(self) -> _containers.RepeatedCompositeFieldContainer[Global___SideData]:
-        """Tensors that belong to the tokens, if requested and available."""
+        """Tensors that belong to the tokens, if the caller requested them and the backend has
+        them.
+        """
 
     def __init__(
         self,

@@ -149,7 +149,7 @@ class GetEnvironmentResponse(_message.Message):
     name: _builtins.str
     """The environment's name in the mesh, such as `math`."""
     version: _builtins.str
-    """The environment's version. It changes when tools or verdicts may change."""
+    """The environment's version, which changes when tools or verdicts may change."""
     description: _builtins.str
     """A few sentences for people."""
     multi_turn: _builtins.bool

@@ -15,10 +15,11 @@ The stream law. The events of one attempt, as one subscriber receives them:
   4. have exactly one `verified` before `completed`, with any status of the
      verification, and at most one before `failed`.
 A stream that ends without a terminal event is broken: a reader must not use it as
-data. A reader skips an event of an unknown kind if `ignorable` is true. Otherwise it
-fails the rollout with CONTRACT_VIOLATED. An unknown value of StopReason,
-VerificationStatus or Boundary is also CONTRACT_VIOLATED, because the outcome would be
-a guess. A reader treats an unknown value of any other enum as UNSPECIFIED.
+data. A reader skips an event of an unknown kind if `ignorable` is true. If `ignorable`
+is false, the reader fails the rollout with CONTRACT_VIOLATED. An unknown value of
+StopReason, VerificationStatus or Boundary is also CONTRACT_VIOLATED, because the
+outcome would be a guess. A reader treats an unknown value of any other enum as
+UNSPECIFIED.
 
 Conversations. Each event has only new items. To find the conversation of a model
 call, follow its parents:
@@ -460,8 +461,8 @@ class RewardComponent(_message.Message):
     name: _builtins.str
     """The component's name, the same for every task of an environment. A component with
     the name of an actor (ModelCallCompleted.actor) is that actor's reward. Trainers that
-    learn from each actor's conversation use the actor's component. For an actor without
-    a component, they use the scalar reward.
+    learn from each actor's conversation use this reward. If an actor has no component,
+    the trainers use the scalar reward.
     """
     value: _builtins.float
     """The component's value, a finite number."""
@@ -486,9 +487,9 @@ Global___RewardComponent: _TypeAlias = RewardComponent  # noqa: Y015
 
 @_typing.final
 class RewardSpan(_message.Message):
-    """A reward for a part of a rollout, for trainers that give credit to turns. The part
-    is a range of model calls of one actor and, if known, a range of output tokens
-    within them.
+    """A reward for a part of a rollout, for trainers that reward single turns. The part is a
+    range of model calls of one actor. If token positions are known, the part is a range of
+    output tokens within these calls.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -546,9 +547,9 @@ Global___RewardSpan: _TypeAlias = RewardSpan  # noqa: Y015
 
 @_typing.final
 class FinalState(_message.Message):
-    """The state of a session when its rollout has stopped, with which the rollout can be
-    judged again. The state may contain expected answers, so it is written to the row, but
-    not to exports or bundles.
+    """The state of a session when its rollout has stopped. With this state, the rollout can
+    be judged again. The state may contain expected answers. So the row has the state, but
+    exports and bundles omit it.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -558,9 +559,7 @@ class FinalState(_message.Message):
     state_json: _builtins.bytes
     """The state as JSON; empty if the state was not kept."""
     omitted: _builtins.str
-    """Why the state was not kept (it is not JSON, or too large), in one line; empty
-    otherwise.
-    """
+    """If the state was not kept: why (the state is not JSON, or is too large), in one line."""
     def __init__(
         self,
         *,
@@ -629,8 +628,8 @@ class Verification(_message.Message):
     status: Global___VerificationStatus.ValueType
     """Whether there is a verdict: VERIFIED, PENDING (later) or SKIPPED (not judged)."""
     reward: _builtins.float
-    """The scalar reward, a finite number, typically between 0.0 and 1.0. Set exactly when
-    status is VERIFIED.
+    """The scalar reward, a finite number, typically between 0.0 and 1.0. The reward is set
+    if the status is VERIFIED, and only then.
     """
     evidence_json: _builtins.bytes
     """The reasons for the verdict, as a JSON object (extracted answer, failing tests); may
@@ -639,26 +638,26 @@ class Verification(_message.Message):
     verifier: _builtins.str
     """The verifier's name."""
     verifier_version: _builtins.str
-    """The verifier's version. It changes whenever verdicts may change."""
+    """The verifier's version, which changes whenever verdicts may change."""
     reason: _builtins.str
-    """Why the status is PENDING or SKIPPED, in one line; empty otherwise."""
+    """If the status is PENDING or SKIPPED: why, in one line."""
     awaits_group: _builtins.bool
-    """True for a PENDING verdict of an environment that judges groups. The agent sets it.
-    Once all repeats of the task have ended, the collector has them judged together
-    (AgentService.JudgeGroup).
+    """True for a PENDING verdict of an environment that judges groups. The agent sets this
+    field. Once all repeats of the task have ended, the collector calls
+    AgentService.JudgeGroup, which judges all repeats together.
     """
     explanation: _builtins.str
     """The verdict in one line for people, such as `expected 42, got 41`; may be
     empty.
     """
     compat: _builtins.str
-    """The name of a reference implementation, such as `nemo`, if the environment returned
-    that implementation's verdict, right or wrong. Empty: the environment's own verdict.
-    The version then also has the name (`2+nemo`).
+    """If the environment returned the verdict of a reference implementation, right or
+    wrong: the implementation's name, such as `nemo`. `version` then also has this name,
+    as in `2+nemo`. Empty: the environment returned its own verdict.
     """
     reverified_json: _builtins.bytes
     """If `gym-cli reverify` judged the stored rollout again: when, by which verifier and
-    how, as a JSON object. Only rows have this field; a verifier leaves it empty.
+    how, as a JSON object. Only rows have this field; verifiers never set it.
     """
     previous_json: _builtins.bytes
     """If `gym-cli reverify` judged the stored rollout again: the verdicts before this one,
@@ -678,7 +677,7 @@ class Verification(_message.Message):
 
     @_builtins.property
     def spans(self) -> _containers.RepeatedCompositeFieldContainer[Global___RewardSpan]:
-        """Rewards for parts of the rollout; may be empty. They do not change `reward`."""
+        """Rewards for parts of the rollout; may be empty. These rewards do not change `reward`."""
 
     def __init__(
         self,
@@ -724,9 +723,9 @@ class ModelCallUsage(_message.Message):
     calls: _builtins.int
     """The number of calls."""
     input_tokens: _builtins.int
-    """The prompt tokens of all these calls together."""
+    """The prompt tokens of all the calls to this model together."""
     output_tokens: _builtins.int
-    """The answer tokens of all these calls together."""
+    """The answer tokens of all the calls to this model together."""
     def __init__(
         self,
         *,
@@ -754,16 +753,18 @@ class CallTimings(_message.Message):
     ENDPOINT_US_FIELD_NUMBER: _builtins.int
     RETRY_US_FIELD_NUMBER: _builtins.int
     queue_us: _builtins.int
-    """The time that the call waited for a free place before it was sent."""
+    """The time that the call waited, because of a limit of concurrent calls, before it was
+    sent.
+    """
     total_us: _builtins.int
-    """The time from sending the call to the complete answer, as the caller saw it."""
+    """The time from sending the call to the complete answer, as measured by the caller."""
     endpoint_us: _builtins.int
-    """Only for a model call: the time of the last request to the endpoint, the one that
-    was answered, as the model service saw it.
+    """Only for a model call: the time of the last request to the endpoint, which the
+    endpoint answered, as measured by the model service.
     """
     retry_us: _builtins.int
     """Only for a model call: the time of earlier requests, which failed, and of the waits
-    between requests.
+    between all requests.
     """
     def __init__(
         self,
@@ -984,7 +985,7 @@ class Started(_message.Message):
     """The contract's version that the agent speaks, such as `1.0`."""
     preamble_items: _builtins.int
     """How many items, from the start of `items`, are the agent's own (its system prompt
-    and examples). The task's input follows them.
+    and examples). The task's input follows these items.
     """
     @_builtins.property
     def params(self) -> _responses_pb2.ResponseParams:
@@ -1064,8 +1065,8 @@ Global___Program: _TypeAlias = Program  # noqa: Y015
 
 @_typing.final
 class Media(_message.Message):
-    """An image or another medium. It is sent once. Items refer to it by
-    `gymmesh-media:` and its digest instead of a URL. To restore an item, replace the
+    """An image or another medium, which is sent once. Instead of a URL, items have
+    `gymmesh-media:` and the medium's digest. To restore an item, replace the
     reference by the data URL `data:<media_type>;base64,<data>`.
     """
 
@@ -1075,7 +1076,7 @@ class Media(_message.Message):
     MEDIA_TYPE_FIELD_NUMBER: _builtins.int
     DATA_FIELD_NUMBER: _builtins.int
     digest: _builtins.str
-    """`sha256:` and 64 hexadecimal digits, over `data`."""
+    """The digest of `data`: `sha256:` and 64 hexadecimal digits."""
     media_type: _builtins.str
     """The media type, such as `image/png`."""
     data: _builtins.bytes
@@ -1140,8 +1141,8 @@ class SandboxOpened(_message.Message):
     @_builtins.property
     def end(self) -> Global___SandboxEnd:
         """How the sandbox ended. Absent: the sandbox was still running when the rollout ended,
-        and ends with the session. Only rows and folded rollouts have this field; its value
-        is from the event SandboxEnded.
+        and ends with the session. Only rows and folded rollouts have this field. The value
+        is copied from the event SandboxEnded.
         """
 
     def __init__(
@@ -1163,8 +1164,8 @@ Global___SandboxOpened: _TypeAlias = SandboxOpened  # noqa: Y015
 
 @_typing.final
 class SandboxEnded(_message.Message):
-    """A sandbox ended before the terminal event. Sent at most once for each sandbox, and only
-    after an event SandboxOpened for it.
+    """A sandbox ended before the terminal event. The agent sends this event at most once for
+    each sandbox, and only after an event SandboxOpened for the sandbox.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -1175,10 +1176,10 @@ class SandboxEnded(_message.Message):
     sandbox_id: _builtins.str
     """The sandbox's id."""
     instance_id: _builtins.str
-    """The instance that ran it."""
+    """The id of the service instance that ran the sandbox."""
     @_builtins.property
     def end(self) -> Global___SandboxEnd:
-        """How it ended."""
+        """How the sandbox ended."""
 
     def __init__(
         self,
@@ -1238,7 +1239,9 @@ class ProgramEnded(_message.Message):
     detail: _builtins.str
     """One line on how the program ended, for people."""
     output_tail: _builtins.bytes
-    """The end of the program's output. The beginning may be cut anywhere."""
+    """The last part of the program's output. This part may begin in the middle of a
+    line or character.
+    """
     def __init__(
         self,
         *,
@@ -1269,7 +1272,7 @@ class OutputDelta(_message.Message):
     ARGUMENTS_FIELD_NUMBER: _builtins.int
     REASONING_FIELD_NUMBER: _builtins.int
     call_id: _builtins.str
-    """The model call that generates it."""
+    """The id of the model call that generates the piece."""
     output_index: _builtins.int
     """The output item's place in the answer, from 0."""
     text: _builtins.bytes
@@ -1366,7 +1369,7 @@ class ModelCallCompleted(_message.Message):
 
     @_builtins.property
     def retries(self) -> _containers.RepeatedCompositeFieldContainer[_retries_pb2.CallRetries]:
-        """How often the model service retried the endpoint, by reason."""
+        """How often the model service retried the call at the endpoint, by reason."""
 
     @_builtins.property
     def fork(self) -> _tokens_pb2.Fork:
@@ -1383,8 +1386,8 @@ class ModelCallCompleted(_message.Message):
 
     @_builtins.property
     def choices(self) -> _containers.RepeatedCompositeFieldContainer[Global___ScoredChoice]:
-        """The texts that the model scored, in the environment's order, if the agent chose the
-        answer among scored texts instead of sampling it. One of the texts is the answer,
+        """If the agent chose the answer among scored texts instead of sampling it: the texts
+        that the model scored, in the environment's order. One of these texts is the answer,
         and `trainable` is false. Empty for a sampled answer.
         """
 
@@ -1619,7 +1622,7 @@ class Verified(_message.Message):
 
     @_builtins.property
     def timings(self) -> Global___CallTimings:
-        """How long verification took, as the agent saw it."""
+        """How long verification took, as measured by the agent."""
 
     @_builtins.property
     def final_state(self) -> Global___FinalState:
@@ -1826,8 +1829,8 @@ class Rollout(_message.Message):
 
     @_builtins.property
     def tool_calls(self) -> _containers.RepeatedCompositeFieldContainer[Global___ToolCallRecord]:
-        """The tool calls, in the order of the model calls and of the function calls within
-        each.
+        """The tool calls, ordered by the model calls that requested them, and then by their
+        position in the model's answer.
         """
 
     @_builtins.property
@@ -1860,7 +1863,7 @@ class Rollout(_message.Message):
 
     @_builtins.property
     def program(self) -> Global___ProgramEnded:
-        """How the program that ran as the agent ended, if a program ran."""
+        """If a program ran as the agent: how the program ended."""
 
     def __init__(
         self,

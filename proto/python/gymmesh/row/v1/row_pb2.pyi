@@ -40,8 +40,8 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class Row(_message.Message):
-    """One rollout. A completed rollout has `verification` and `stop_reason`. A failed
-    rollout has `failure` and everything that happened before it.
+    """The record of one rollout. A completed rollout has `verification` and `stop_reason`.
+    A failed rollout has `failure` and everything that happened before the failure.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -102,11 +102,11 @@ class Row(_message.Message):
     """The Responses parameters with which the agent called the model: the task's
     parameters, with the agent's defaults and the session's tools. `input` is always the
     task's input. Images in `media` are replaced by their digests. A rollout that never
-    started has the task's parameters. If a program ran as the agent, these are not the
-    program's parameters, but those that an agent without a program would send; the same
-    applies to the parameters in `response`. The program's own request is in an
-    annotation `AGENT.gateway_request` of its model call. A call without this annotation
-    has the request of the nearest earlier call of the same actor with the annotation.
+    started has the task's parameters. If a program ran as the agent, this key and
+    `response` have the parameters that an agent without a program would send. The
+    program's own request is in an annotation `AGENT.gateway_request` of its model call.
+    If a call has no such annotation, its request is in the annotation of the nearest
+    earlier call of the same actor.
     """
     reward: _builtins.float
     """The verdict's reward. A rollout without a reward has null, never 0."""
@@ -117,15 +117,15 @@ class Row(_message.Message):
     run_id: _builtins.str
     """The run's id."""
     repeat_index: _builtins.int
-    """Which repeat of the task, from 0."""
+    """The number of the repeat of the task, from 0."""
     attempt: _builtins.int
     """The number of the attempt, from 1."""
     environment: _builtins.str
-    """The name of the environment that ran the rollout; if the rollout never started, the
+    """The name of the environment that ran the rollout. If the rollout never started: the
     task's environment.
     """
     agent: _builtins.str
-    """The name of the agent that ran the rollout; if the rollout never started, the task's
+    """The name of the agent that ran the rollout. If the rollout never started: the task's
     agent.
     """
     seed: _builtins.int
@@ -135,13 +135,15 @@ class Row(_message.Message):
     stop_detail: _builtins.str
     """One line that explains the stop reason; may be empty."""
     program_name: _builtins.str
-    """The name of the program that ran as the agent, if a program ran."""
+    """If a program ran as the agent: the program's name."""
     program_version: _builtins.str
-    """The version that the program reports; empty if unknown."""
+    """If a program ran as the agent: the version that the program reports; empty if
+    unknown.
+    """
     task_extras_json: _builtins.bytes
-    """The keys of the task's row that have the same name as a key of this message, as an
-    object. If the task's `metadata` is an object: also its keys that have the same name
-    as a key of RowMetadata.
+    """An object with those keys of the task's row that have the same name as a key of
+    Row. If the task's `metadata` is an object, also the keys of `metadata` that have
+    the same name as a key of RowMetadata.
     """
     overlay_json: _builtins.bytes
     """All other keys of the task's row, then the keys of the verdict's evidence that no
@@ -150,8 +152,8 @@ class Row(_message.Message):
     @_builtins.property
     def first_items(self) -> _containers.RepeatedCompositeFieldContainer[_responses_pb2.Item]:
         """The first items of the conversation, set only if the agent or the environment added
-        items to the task's input. The model saw first these items (if not set: the `input`),
-        and then `response.output`.
+        items to the task's input. The model read `first_items`, and then `response.output`.
+        If `first_items` is not set, the model read `input`, and then `response.output`.
         """
 
     @_builtins.property
@@ -176,7 +178,7 @@ class Row(_message.Message):
 
     @_builtins.property
     def metadata(self) -> Global___RowMetadata:
-        """Sums and times of the rollout."""
+        """Counts and times of the rollout."""
 
     @_builtins.property
     def model_usage(self) -> _containers.RepeatedCompositeFieldContainer[_rollout_pb2.ModelCallUsage]:
@@ -195,13 +197,13 @@ class Row(_message.Message):
 
     @_builtins.property
     def tool_calls(self) -> _containers.RepeatedCompositeFieldContainer[Global___ToolCall]:
-        """The tool calls, in the order of the model calls and of the function calls within
-        each.
+        """The tool calls, ordered by the model calls that requested them, and then by their
+        position in the model's answer.
         """
 
     @_builtins.property
     def turns(self) -> _containers.RepeatedCompositeFieldContainer[Global___Turn]:
-        """The environment's turns, in order."""
+        """The environment's turns (replies to the model), in order."""
 
     @_builtins.property
     def failure(self) -> Global___RowFailure:
@@ -221,7 +223,7 @@ class Row(_message.Message):
 
     @_builtins.property
     def program(self) -> _rollout_pb2.ProgramEnded:
-        """How the program that ran as the agent ended, if a program ran."""
+        """If a program ran as the agent: how the program ended."""
 
     def __init__(
         self,
@@ -285,8 +287,8 @@ Global___Row: _TypeAlias = Row  # noqa: Y015
 @_typing.final
 class RowResponse(_message.Message):
     """A whole rollout as one response. `id`, `model`, `status`, `error` and
-    `incomplete_details` are those of the final call: the root agent's last model call,
-    or the last of all calls if the root agent made none.
+    `incomplete_details` describe the final call: the root agent's last model call. If the
+    root agent made no call, the final call is the last of all calls.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -304,7 +306,7 @@ class RowResponse(_message.Message):
     id: _builtins.str
     """The id of the final answer; the rollout's id if the answer has no id."""
     object: _builtins.str
-    """The text `response`."""
+    """Always the text `response`."""
     created_at: _builtins.float
     """When the rollout started, in seconds since 1970."""
     model: _builtins.str
@@ -312,16 +314,16 @@ class RowResponse(_message.Message):
     the model service.
     """
     status: _builtins.str
-    """`failed` if the rollout failed; otherwise `incomplete` if `incomplete_details` is
-    set; otherwise the status of the final answer, or `completed` if the final answer
-    has no status.
+    """`failed` if the rollout failed. If it did not fail and `incomplete_details` is set:
+    `incomplete`. In all other cases: the status of the final answer, or `completed` if
+    the final answer has no status.
     """
     error_json: _builtins.bytes
     """The final answer's error, as JSON."""
     incomplete_details_json: _builtins.bytes
     """Why the response is incomplete, as JSON: the details in the final answer. If the
-    final answer has no details: `max_output_tokens` or `content_filter`, if the rollout
-    stopped for this reason.
+    final answer has no details and the rollout stopped for the reason
+    `max_output_tokens` or `content_filter`: this reason.
     """
     overlay_json: _builtins.bytes
     """The parameters that the Responses API repeats in every response. A parameter that
@@ -379,13 +381,13 @@ class UsageSum(_message.Message):
     REASONING_TOKENS_FIELD_NUMBER: _builtins.int
     TOTAL_TOKENS_FIELD_NUMBER: _builtins.int
     input_tokens: _builtins.int
-    """The tokens that the model read."""
+    """The tokens that the model read (its input)."""
     cached_tokens: _builtins.int
-    """The tokens that the model read from a cache."""
+    """The input tokens that came from the endpoint's prompt cache."""
     output_tokens: _builtins.int
     """The tokens that the model wrote."""
     reasoning_tokens: _builtins.int
-    """The tokens that the model wrote as reasoning."""
+    """The output tokens that were reasoning."""
     total_tokens: _builtins.int
     """The tokens that the model read and wrote."""
     def __init__(
@@ -407,7 +409,7 @@ Global___UsageSum: _TypeAlias = UsageSum  # noqa: Y015
 
 @_typing.final
 class RowMetadata(_message.Message):
-    """Sums and times of a rollout."""
+    """Counts and times of a rollout."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -431,17 +433,17 @@ class RowMetadata(_message.Message):
     """
     @_builtins.property
     def tools_used(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The names of the tools called, in the order of the first calls."""
+        """The names of the called tools, in the order in which each was first called."""
 
     @_builtins.property
     def tool_outcomes(self) -> _containers.RepeatedCompositeFieldContainer[Global___ToolOutcomeCount]:
-        """For each tool and each outcome: how many calls had this outcome. The order is that of
-        the first answers.
+        """For each tool and each outcome: how many calls had this outcome. The entries are in
+        the order in which the first call of each entry was answered.
         """
 
     @_builtins.property
     def weights_versions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """The versions of the weights that wrote the trainable answers, sorted."""
+        """The versions of the weights with which the model wrote the trainable answers, sorted."""
 
     @_builtins.property
     def timings(self) -> Global___RowTimings:
@@ -517,7 +519,7 @@ class RowTimings(_message.Message):
     duration_us: _builtins.int
     """The time from the rollout's start to its end."""
     model_us: _builtins.int
-    """The time spent in model calls, including those of actors."""
+    """The time spent in all model calls, including the calls of actors."""
     tools_us: _builtins.int
     """The time spent in tool calls."""
     verify_us: _builtins.int
@@ -587,9 +589,11 @@ class ModelCall(_message.Message):
     trainable: _builtins.bool
     """Whether a trainer should learn from the call's answer."""
     link: _rollout_pb2.CallLink.ValueType
-    """How the call relates to its parent, if a gateway captured the call from a program."""
+    """If a gateway captured the call from a program: how the call relates to its parent."""
     side_call: _builtins.str
-    """The purpose of a call outside the conversation, such as a call that writes a title."""
+    """If the call is outside the conversation, such as a call that writes a title: the
+    call's purpose.
+    """
     id: _builtins.str
     """The answer's id."""
     status: _builtins.str
@@ -612,8 +616,8 @@ class ModelCall(_message.Message):
     """
     @_builtins.property
     def fork(self) -> _tokens_pb2.Fork:
-        """Why and where the call's prompt stops agreeing with the parent call's tokens or
-        conversation, if it does.
+        """If the call's prompt differs from the parent call's tokens or conversation: where and
+        why the prompt begins to differ.
         """
 
     @_builtins.property
@@ -622,11 +626,11 @@ class ModelCall(_message.Message):
 
     @_builtins.property
     def incomplete_details(self) -> _responses_pb2.IncompleteDetails:
-        """Why the answer is incomplete, if it is."""
+        """Why the answer is incomplete; absent if the answer is complete."""
 
     @_builtins.property
     def error(self) -> _responses_pb2.ResponseError:
-        """The answer's error, if it has one."""
+        """The answer's error; absent if the answer has no error."""
 
     @_builtins.property
     def items(self) -> _containers.RepeatedCompositeFieldContainer[_responses_pb2.Item]:
@@ -644,7 +648,7 @@ class ModelCall(_message.Message):
 
     @_builtins.property
     def retries(self) -> _containers.RepeatedCompositeFieldContainer[_retries_pb2.CallRetries]:
-        """How often the model service retried the endpoint, by reason."""
+        """How often the model service retried the call at the endpoint, by reason."""
 
     @_builtins.property
     def left_out(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -654,8 +658,8 @@ class ModelCall(_message.Message):
 
     @_builtins.property
     def choices(self) -> _containers.RepeatedCompositeFieldContainer[_rollout_pb2.ScoredChoice]:
-        """The texts that the model scored, if the answer was chosen among scored texts instead
-        of sampled. One of the texts is the answer.
+        """If the answer was chosen among scored texts instead of sampled: the texts that the
+        model scored. One of these texts is the answer.
         """
 
     def __init__(
@@ -728,7 +732,7 @@ Global___ModelCall: _TypeAlias = ModelCall  # noqa: Y015
 
 @_typing.final
 class ToolCall(_message.Message):
-    """A tool call; its output is an item of the conversation."""
+    """A tool call. The output of the tool call is an item of the conversation."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -748,7 +752,7 @@ class ToolCall(_message.Message):
     actor: _builtins.str
     """The actor that made the call; empty for the root agent."""
     outcome: _rollout_pb2.ToolOutcome.ValueType
-    """How the call was answered; UNSPECIFIED if it was not answered."""
+    """How the call was answered; UNSPECIFIED if the call was not answered."""
     reward: _builtins.float
     """The reward of the call, if the environment returned one."""
     @_builtins.property
@@ -778,7 +782,9 @@ Global___ToolCall: _TypeAlias = ToolCall  # noqa: Y015
 
 @_typing.final
 class Turn(_message.Message):
-    """A turn of the environment; its items are in the conversation."""
+    """A turn of the environment, its reply to the model. The items of the turn are in the
+    conversation.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -814,8 +820,8 @@ Global___Turn: _TypeAlias = Turn  # noqa: Y015
 
 @_typing.final
 class Actor(_message.Message):
-    """An actor other than the root agent that called models. To find its conversations,
-    follow the calls with its name in `actor`.
+    """An actor other than the root agent that called models. The actor's conversations are
+    the calls that have the actor's name in `actor`.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -833,8 +839,8 @@ class Actor(_message.Message):
     trainable: _builtins.bool
     """Whether a trainer should learn from any of the actor's calls."""
     reward: _builtins.float
-    """The actor's reward: the component of the verdict with the actor's name. Not set:
-    the row's reward applies.
+    """The actor's reward: the value of the verdict's component with the actor's name. Not
+    set: the actor's reward is the row's reward.
     """
     @_builtins.property
     def models(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -878,7 +884,7 @@ class RowFailure(_message.Message):
     REVERIFIED_JSON_FIELD_NUMBER: _builtins.int
     PREVIOUS_JSON_FIELD_NUMBER: _builtins.int
     boundary: _rollout_pb2.Boundary.ValueType
-    """The boundary: which part of the system failed."""
+    """The boundary: the part of the system that failed, such as MODEL."""
     retry_safe: _builtins.bool
     """Whether a new attempt is harmless and may succeed."""
     component: _builtins.str
@@ -886,8 +892,8 @@ class RowFailure(_message.Message):
     call_id: _builtins.str
     """The id of the model call or function call that failed; empty if no call failed."""
     reverified_json: _builtins.bytes
-    """If `gym-cli reverify` could not judge the stored rollout: when and by which
-    verifier, in the form of Verification's `reverified`.
+    """If `gym-cli reverify` could not judge the stored rollout: when the command tried
+    and with which verifier, in the form of Verification's `reverified`.
     """
     previous_json: _builtins.bytes
     """If `gym-cli reverify` could not judge the stored rollout: the previous verdicts, in

@@ -28,8 +28,8 @@ if _version_not_supported:
 class RunServiceStub:
     """A collector serves RunService on loopback or a unix socket, to callers with the
     collector's token. Any other caller gets UNAUTHENTICATED / CREDENTIAL_INVALID. A
-    collector may also serve it at another address, to the callers that its configuration
-    names.
+    collector may also serve RunService at another address, to the callers that its
+    configuration names.
     """
 
     def __init__(self, channel):
@@ -68,8 +68,8 @@ class RunServiceStub:
 class RunServiceServicer:
     """A collector serves RunService on loopback or a unix socket, to callers with the
     collector's token. Any other caller gets UNAUTHENTICATED / CREDENTIAL_INVALID. A
-    collector may also serve it at another address, to the callers that its configuration
-    names.
+    collector may also serve RunService at another address, to the callers that its
+    configuration names.
     """
 
     def ListRuns(self, request, context):
@@ -175,8 +175,8 @@ def add_RunServiceServicer_to_server(servicer, server):
 class RunService:
     """A collector serves RunService on loopback or a unix socket, to callers with the
     collector's token. Any other caller gets UNAUTHENTICATED / CREDENTIAL_INVALID. A
-    collector may also serve it at another address, to the callers that its configuration
-    names.
+    collector may also serve RunService at another address, to the callers that its
+    configuration names.
     """
 
     @staticmethod

@@ -29,8 +29,8 @@ GRPC_VERSION: str
 class RunServiceStub:
     """A collector serves RunService on loopback or a unix socket, to callers with the
     collector's token. Any other caller gets UNAUTHENTICATED / CREDENTIAL_INVALID. A
-    collector may also serve it at another address, to the callers that its configuration
-    names.
+    collector may also serve RunService at another address, to the callers that its
+    configuration names.
     """
 
     @_typing.overload
@@ -85,8 +85,8 @@ class RunServiceStub:
 class RunServiceAsyncStub(RunServiceStub):
     """A collector serves RunService on loopback or a unix socket, to callers with the
     collector's token. Any other caller gets UNAUTHENTICATED / CREDENTIAL_INVALID. A
-    collector may also serve it at another address, to the callers that its configuration
-    names.
+    collector may also serve RunService at another address, to the callers that its
+    configuration names.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -137,8 +137,8 @@ class RunServiceAsyncStub(RunServiceStub):
 class RunServiceServicer(metaclass=_abc_1.ABCMeta):
     """A collector serves RunService on loopback or a unix socket, to callers with the
     collector's token. Any other caller gets UNAUTHENTICATED / CREDENTIAL_INVALID. A
-    collector may also serve it at another address, to the callers that its configuration
-    names.
+    collector may also serve RunService at another address, to the callers that its
+    configuration names.
     """
 
     @_abc_1.abstractmethod

@@ -26,8 +26,8 @@ if _version_not_supported:
 
 
 class VerifyServiceStub:
-    """Judges rollouts. It is served at the address of the ResourceService whose sessions it
-    judges.
+    """Judges rollouts. VerifyService is served at the address of the ResourceService whose
+    sessions it judges.
     """
 
     def __init__(self, channel):
@@ -49,15 +49,15 @@ class VerifyServiceStub:
 
 
 class VerifyServiceServicer:
-    """Judges rollouts. It is served at the address of the ResourceService whose sessions it
-    judges.
+    """Judges rollouts. VerifyService is served at the address of the ResourceService whose
+    sessions it judges.
     """
 
     def Verify(self, request, context):
-        """Judges one attempt. The agent calls it after the rollout has stopped and before it
-        closes the session; without a session if `verify_needs_session` is false. If a
-        required session does not exist or no longer exists, the call is NOT_FOUND /
-        SESSION_NOT_FOUND. A session that is not required is ignored.
+        """Judges one attempt. The agent calls Verify after the rollout has stopped and before
+        the agent closes the session. If `verify_needs_session` is false, Verify can also be
+        called without a session. If a required session does not exist or no longer exists,
+        the call is NOT_FOUND / SESSION_NOT_FOUND. A session that is not required is ignored.
 
         The verdict is VERIFIED with a finite reward; PENDING if it follows later or with
         the group; SKIPPED, with a reason, if the environment deliberately does not judge
@@ -66,7 +66,7 @@ class VerifyServiceServicer:
         VERIFIER_TIMEOUT. A bad or empty answer of the model is not a fault and is judged.
         The same request returns the same verdict, unless the verifier asks a judge model.
 
-        An error has no `model_usage`. If models were called before it, the status's
+        An error has no `model_usage`. If models were called before the error, the status's
         details have a gymmesh.errors.v1.ModelUsage after the ErrorInfo.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -105,8 +105,8 @@ def add_VerifyServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class VerifyService:
-    """Judges rollouts. It is served at the address of the ResourceService whose sessions it
-    judges.
+    """Judges rollouts. VerifyService is served at the address of the ResourceService whose
+    sessions it judges.
     """
 
     @staticmethod

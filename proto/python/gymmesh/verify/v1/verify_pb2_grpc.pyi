@@ -27,8 +27,8 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class VerifyServiceStub:
-    """Judges rollouts. It is served at the address of the ResourceService whose sessions it
-    judges.
+    """Judges rollouts. VerifyService is served at the address of the ResourceService whose
+    sessions it judges.
     """
 
     @_typing.overload
@@ -36,10 +36,10 @@ class VerifyServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> VerifyServiceAsyncStub: ...
     Verify: _grpc.UnaryUnaryMultiCallable[_verify_pb2.VerifyRequest, _verify_pb2.VerifyResponse]
-    """Judges one attempt. The agent calls it after the rollout has stopped and before it
-    closes the session; without a session if `verify_needs_session` is false. If a
-    required session does not exist or no longer exists, the call is NOT_FOUND /
-    SESSION_NOT_FOUND. A session that is not required is ignored.
+    """Judges one attempt. The agent calls Verify after the rollout has stopped and before
+    the agent closes the session. If `verify_needs_session` is false, Verify can also be
+    called without a session. If a required session does not exist or no longer exists,
+    the call is NOT_FOUND / SESSION_NOT_FOUND. A session that is not required is ignored.
 
     The verdict is VERIFIED with a finite reward; PENDING if it follows later or with
     the group; SKIPPED, with a reason, if the environment deliberately does not judge
@@ -48,7 +48,7 @@ class VerifyServiceStub:
     VERIFIER_TIMEOUT. A bad or empty answer of the model is not a fault and is judged.
     The same request returns the same verdict, unless the verifier asks a judge model.
 
-    An error has no `model_usage`. If models were called before it, the status's
+    An error has no `model_usage`. If models were called before the error, the status's
     details have a gymmesh.errors.v1.ModelUsage after the ErrorInfo.
     """
     VerifyGroup: _grpc.UnaryUnaryMultiCallable[_verify_pb2.VerifyGroupRequest, _verify_pb2.VerifyGroupResponse]
@@ -60,16 +60,16 @@ class VerifyServiceStub:
 
 @_typing.type_check_only
 class VerifyServiceAsyncStub(VerifyServiceStub):
-    """Judges rollouts. It is served at the address of the ResourceService whose sessions it
-    judges.
+    """Judges rollouts. VerifyService is served at the address of the ResourceService whose
+    sessions it judges.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Verify: _aio.UnaryUnaryMultiCallable[_verify_pb2.VerifyRequest, _verify_pb2.VerifyResponse]  # type: ignore[assignment]
-    """Judges one attempt. The agent calls it after the rollout has stopped and before it
-    closes the session; without a session if `verify_needs_session` is false. If a
-    required session does not exist or no longer exists, the call is NOT_FOUND /
-    SESSION_NOT_FOUND. A session that is not required is ignored.
+    """Judges one attempt. The agent calls Verify after the rollout has stopped and before
+    the agent closes the session. If `verify_needs_session` is false, Verify can also be
+    called without a session. If a required session does not exist or no longer exists,
+    the call is NOT_FOUND / SESSION_NOT_FOUND. A session that is not required is ignored.
 
     The verdict is VERIFIED with a finite reward; PENDING if it follows later or with
     the group; SKIPPED, with a reason, if the environment deliberately does not judge
@@ -78,7 +78,7 @@ class VerifyServiceAsyncStub(VerifyServiceStub):
     VERIFIER_TIMEOUT. A bad or empty answer of the model is not a fault and is judged.
     The same request returns the same verdict, unless the verifier asks a judge model.
 
-    An error has no `model_usage`. If models were called before it, the status's
+    An error has no `model_usage`. If models were called before the error, the status's
     details have a gymmesh.errors.v1.ModelUsage after the ErrorInfo.
     """
     VerifyGroup: _aio.UnaryUnaryMultiCallable[_verify_pb2.VerifyGroupRequest, _verify_pb2.VerifyGroupResponse]  # type: ignore[assignment]
@@ -89,8 +89,8 @@ class VerifyServiceAsyncStub(VerifyServiceStub):
     """
 
 class VerifyServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Judges rollouts. It is served at the address of the ResourceService whose sessions it
-    judges.
+    """Judges rollouts. VerifyService is served at the address of the ResourceService whose
+    sessions it judges.
     """
 
     @_abc_1.abstractmethod
@@ -99,10 +99,10 @@ class VerifyServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _verify_pb2.VerifyRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_verify_pb2.VerifyResponse, _abc.Awaitable[_verify_pb2.VerifyResponse]]:
-        """Judges one attempt. The agent calls it after the rollout has stopped and before it
-        closes the session; without a session if `verify_needs_session` is false. If a
-        required session does not exist or no longer exists, the call is NOT_FOUND /
-        SESSION_NOT_FOUND. A session that is not required is ignored.
+        """Judges one attempt. The agent calls Verify after the rollout has stopped and before
+        the agent closes the session. If `verify_needs_session` is false, Verify can also be
+        called without a session. If a required session does not exist or no longer exists,
+        the call is NOT_FOUND / SESSION_NOT_FOUND. A session that is not required is ignored.
 
         The verdict is VERIFIED with a finite reward; PENDING if it follows later or with
         the group; SKIPPED, with a reason, if the environment deliberately does not judge
@@ -111,7 +111,7 @@ class VerifyServiceServicer(metaclass=_abc_1.ABCMeta):
         VERIFIER_TIMEOUT. A bad or empty answer of the model is not a fault and is judged.
         The same request returns the same verdict, unless the verifier asks a judge model.
 
-        An error has no `model_usage`. If models were called before it, the status's
+        An error has no `model_usage`. If models were called before the error, the status's
         details have a gymmesh.errors.v1.ModelUsage after the ErrorInfo.
         """
 

@@ -41,10 +41,11 @@ LEFT_OUT: Final[Mapping[str, str]] = {
     "service_tier": "chooses a price at the endpoint",
     "speed": "chooses a speed and a price at the endpoint",
     "thinking": (
-        "the run decides whether the policy reasons; the gateway reads only how to show reasoning"
+        "the run's parameters decide whether the policy reasons; the gateway reads only whether "
+        "to send reasoning to the program"
     ),
     # Parts of parameters, of the system text, of tools and of messages.
-    "output_config.effort": "the run decides how much the policy reasons",
+    "output_config.effort": "the run's parameters decide how much the policy reasons",
     "system.billing_header": "is for the endpoint's own records, and changes with every request",
     "tools": "keys about caching, loading and streaming of tools concern only the endpoint",
     "messages": "Responses items can't hold citations, titles and contexts of documents",

@@ -42,7 +42,7 @@ LEFT_OUT: Final[Mapping[str, str]] = {
     "messages": "a message's keys that the API does not define are the program's own notes",
     "reasoning.summary": "the gateway sends the policy's reasoning unchanged",
     "reasoning.exclude": "the gateway sends the policy's reasoning unchanged",
-    "reasoning.enabled": "the run decides whether the policy reasons",
+    "reasoning.enabled": "the run's parameters decide whether the policy reasons",
 }
 _FORMAT_KEYS: Final = ("name", "description", "schema", "strict")
 

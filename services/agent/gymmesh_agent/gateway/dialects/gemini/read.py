@@ -42,7 +42,8 @@ LEFT_OUT: Final[Mapping[str, str]] = {
     "responseMimeType": "every answer is text",
     "responseModalities": "every answer is text; the gateway refuses any other value",
     "thinkingConfig": (
-        "the run decides whether the policy reasons; the gateway reads only how to show reasoning"
+        "the run's parameters decide whether the policy reasons; the gateway reads only whether "
+        "to send reasoning to the program"
     ),
     "tools": (
         "keys about a tool's answer schema, and whether the endpoint waits, concern only "
