@@ -38,12 +38,12 @@ pub struct RolloutOptions {
     /// Do not verify; the verification is SKIPPED.
     #[prost(bool, tag = "10")]
     pub skip_verification: bool,
-    /// The most events of the attempt. If they exceed it, the attempt fails with
+    /// The most events of the attempt. An attempt with more events fails with
     /// ATTEMPT_TOO_LARGE.
     #[prost(uint64, optional, tag = "11")]
     pub max_events: ::core::option::Option<u64>,
-    /// The most bytes of the attempt's events, serialised. If they exceed it, the attempt
-    /// fails with ATTEMPT_TOO_LARGE.
+    /// The most bytes of the attempt's events, serialised. An attempt with more bytes fails
+    /// with ATTEMPT_TOO_LARGE.
     #[prost(uint64, optional, tag = "12")]
     pub max_event_bytes: ::core::option::Option<u64>,
     /// Ask the policy model for append-only prompts (CreateResponseRequest).
@@ -328,7 +328,7 @@ impl ::prost::Name for CollectResponse {
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CollectWelcome {
     /// True when the stream continues after `last_cursor`, or is new; false when the
-    /// agent lost it.
+    /// agent lost the stream.
     #[prost(bool, tag = "1")]
     pub resumed: bool,
     /// Seconds for which the agent keeps an abandoned stream.
@@ -475,7 +475,7 @@ pub struct GetAgentResponse {
     /// The agent's name in the mesh, such as `tool_loop`.
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
-    /// The agent's version. It changes when rollouts may change.
+    /// The agent's version, which changes when rollouts may change.
     #[prost(string, tag = "2")]
     pub version: ::prost::alloc::string::String,
     /// A few sentences for people.
@@ -496,8 +496,9 @@ pub struct GetAgentResponse {
     /// The contract's version.
     #[prost(string, tag = "8")]
     pub contract_version: ::prost::alloc::string::String,
-    /// The environment of tasks without one. A collector sets it in such a task before
-    /// it sends the task. Empty: no default; each task must name its own.
+    /// The environment of tasks that name no environment. A collector sets this environment
+    /// in the task before it sends the task. Empty: no default; each task must name its own
+    /// environment.
     #[prost(string, tag = "9")]
     pub default_environment: ::prost::alloc::string::String,
 }
@@ -630,7 +631,7 @@ pub mod agent_service_client {
         /// * a task without an environment is INVALID_ARGUMENT / REQUIRED_FIELD_MISSING with
         ///  field `task.environment`;
         /// * a task that names another agent is NOT_FOUND / SERVICE_NOT_FOUND;
-        /// * an attempt that already runs here is ALREADY_EXISTS / ROLLOUT_EXISTS;
+        /// * an attempt that the agent already runs is ALREADY_EXISTS / ROLLOUT_EXISTS;
         /// * a server that is shutting down answers UNAVAILABLE / DRAINING.
         ///  The server may refuse an id or name (of a rollout, run, environment, agent or model)
         ///  with control characters, or with more than 512 characters: INVALID_ARGUMENT /
@@ -768,7 +769,7 @@ pub mod agent_service_server {
         /// * a task without an environment is INVALID_ARGUMENT / REQUIRED_FIELD_MISSING with
         ///  field `task.environment`;
         /// * a task that names another agent is NOT_FOUND / SERVICE_NOT_FOUND;
-        /// * an attempt that already runs here is ALREADY_EXISTS / ROLLOUT_EXISTS;
+        /// * an attempt that the agent already runs is ALREADY_EXISTS / ROLLOUT_EXISTS;
         /// * a server that is shutting down answers UNAVAILABLE / DRAINING.
         ///  The server may refuse an id or name (of a rollout, run, environment, agent or model)
         ///  with control characters, or with more than 512 characters: INVALID_ARGUMENT /

@@ -9,7 +9,7 @@ pub struct ReasonRule {
     #[prost(enumeration = "super::super::super::google::rpc::Code", tag = "1")]
     pub code: i32,
     /// Whether a retry with new ids and in a new session may succeed. An agent
-    /// copies it to `Failure.retry_safe`. Exception: once a session may exist, a
+    /// copies this value to `Failure.retry_safe`. Exception: once a session may exist, a
     /// `retry_safe` of false in GetEnvironment takes precedence.
     #[prost(bool, tag = "2")]
     pub retry_safe: bool,
@@ -105,7 +105,7 @@ pub enum ErrorReason {
     /// UNAVAILABLE. The server is shutting down and accepts no new work.
     /// Example: {"reason": "DRAINING", "domain": "gymmesh"}
     Draining = 22,
-    /// RESOURCE_EXHAUSTED. A bounded queue is full; RetryInfo says when to retry.
+    /// RESOURCE_EXHAUSTED. The server's queue is full; RetryInfo says when to retry.
     /// Example: {"reason": "QUEUE_FULL", "domain": "gymmesh",
     /// "metadata": {"queue": "model", "limit": "4096"}}
     QueueFull = 23,
@@ -172,7 +172,7 @@ pub enum ErrorReason {
     /// Example: {"reason": "MODEL_QUOTA_SPENT", "domain": "gymmesh",
     /// "metadata": {"model": "judge"}}
     ModelQuotaSpent = 47,
-    /// UNAUTHENTICATED. The endpoint refused the service's own credential.
+    /// UNAUTHENTICATED. The model endpoint refused the model service's credential.
     /// Example: {"reason": "MODEL_CREDENTIAL_REFUSED", "domain": "gymmesh",
     /// "metadata": {"model": "policy", "http_status": "401"}}
     ModelCredentialRefused = 48,
@@ -185,7 +185,7 @@ pub enum ErrorReason {
     /// Example: {"reason": "REQUEST_ID_REUSED", "domain": "gymmesh",
     /// "metadata": {"request_id": "r-17/1/c2"}}
     RequestIdReused = 50,
-    /// NOT_FOUND. No response with that request_id is being generated here.
+    /// NOT_FOUND. The model service is not generating a response with that request_id.
     /// Example: {"reason": "RESPONSE_NOT_FOUND", "domain": "gymmesh",
     /// "metadata": {"request_id": "r-17/1/c2"}}
     ResponseNotFound = 51,
@@ -194,7 +194,8 @@ pub enum ErrorReason {
     /// Example: {"reason": "TOKENS_DIVERGED", "domain": "gymmesh",
     /// "metadata": {"call_id": "c3", "position": "1841"}}
     TokensDiverged = 52,
-    /// ABORTED. The weights of a rollout are more versions old than its options allow.
+    /// ABORTED. The rollout used weights that are older, in versions, than the rollout's
+    /// options allow.
     /// Example: {"reason": "WEIGHTS_STALE", "domain": "gymmesh",
     /// "metadata": {"oldest": "41", "current": "46", "max_staleness": "4"}}
     WeightsStale = 53,
@@ -208,8 +209,8 @@ pub enum ErrorReason {
     /// Example: {"reason": "SIDE_DATA_NOT_FOUND", "domain": "gymmesh",
     /// "metadata": {"digest": "6f1e…"}}
     SideDataNotFound = 59,
-    /// NOT_FOUND. The session never existed here, was closed, or was ended because it was
-    /// idle.
+    /// NOT_FOUND. The session never existed at this instance, was closed, or was ended
+    /// because it was idle.
     /// Example: {"reason": "SESSION_NOT_FOUND", "domain": "gymmesh",
     /// "metadata": {"session_id": "s-8", "instance_id": "math-0"}}
     SessionNotFound = 60,
@@ -222,8 +223,8 @@ pub enum ErrorReason {
     /// Example: {"reason": "TOOL_NOT_FOUND", "domain": "gymmesh",
     /// "metadata": {"tool": "calculater", "nearest": "calculator"}}
     ToolNotFound = 62,
-    /// INTERNAL. The environment's code failed in a tool, in a turn or while opening a
-    /// session; this is not the model's mistake, and the model does not see it. If known,
+    /// INTERNAL. The environment's code, not the model, failed in a tool, in a turn or while
+    /// opening a session; the model does not see the failure. If known,
     /// the metadata has the exception and the line of code that raised it.
     /// Example: {"reason": "ENVIRONMENT_FAULT", "domain": "gymmesh",
     /// "metadata": {"environment": "sql", "stage": "call_tool",
@@ -267,7 +268,7 @@ pub enum ErrorReason {
     /// Example: {"reason": "CURSOR_LOST", "domain": "gymmesh",
     /// "metadata": {"cursor": "1290", "oldest": "4100"}}
     CursorLost = 83,
-    /// ALREADY_EXISTS. That attempt of the rollout is already running here.
+    /// ALREADY_EXISTS. The agent already runs that attempt of the rollout.
     /// Example: {"reason": "ROLLOUT_EXISTS", "domain": "gymmesh",
     /// "metadata": {"rollout_id": "r-17", "attempt": "1"}}
     RolloutExists = 84,
@@ -276,7 +277,7 @@ pub enum ErrorReason {
     /// Example: {"reason": "ATTEMPT_TOO_LARGE", "domain": "gymmesh",
     /// "metadata": {"limit": "max_events", "most": "500000"}}
     AttemptTooLarge = 85,
-    /// NOT_FOUND. The collector has no run of that id.
+    /// NOT_FOUND. The collector has no run with that id.
     /// Example: {"reason": "RUN_NOT_FOUND", "domain": "gymmesh",
     /// "metadata": {"run_id": "run-3"}}
     RunNotFound = 90,
@@ -285,10 +286,10 @@ pub enum ErrorReason {
     /// "metadata": {"run_id": "run-3", "state": "FINISHED"}}
     RunState = 91,
     /// ABORTED. The consumer had no stream for a whole lease (`cause` is `lease`), another
-    /// process took the consumer's name (`name`), or the collector was restarted
-    /// without its notes of the groups (`restart`). The consumer must start again without a cursor, and drop the groups
-    /// that it has not acknowledged. The collector sends these groups to other consumers;
-    /// after a restart, it sends them to nobody.
+    /// process took the consumer's name (`name`), or the collector was restarted without its
+    /// notes of the groups (`restart`). The consumer must start again without a cursor, and
+    /// drop the groups that it has not acknowledged. The collector sends these groups to
+    /// other consumers; after a restart, it sends them to nobody.
     /// Example: {"reason": "CONSUMER_REPLACED", "domain": "gymmesh",
     /// "metadata": {"consumer": "rank-2", "cause": "lease"}}
     ConsumerReplaced = 92,
@@ -296,17 +297,17 @@ pub enum ErrorReason {
     /// Example: {"reason": "LEASE_NOT_FOUND", "domain": "gymmesh",
     /// "metadata": {"lease_id": "l-5"}}
     LeaseNotFound = 100,
-    /// ALREADY_EXISTS. Another live instance has this id.
+    /// ALREADY_EXISTS. Another live instance already has this id.
     /// Example: {"reason": "INSTANCE_EXISTS", "domain": "gymmesh",
     /// "metadata": {"instance_id": "math-0"}}
     InstanceExists = 101,
     /// UNAVAILABLE. The mux connection broke while this call was in flight.
     /// Example: {"reason": "MUX_BROKEN", "domain": "gymmesh"}
     MuxBroken = 110,
-    /// NOT_FOUND. The sandbox never existed here, has ended, or reached its time limit. If the
-    /// service knows why the sandbox ended, `cause` says so: `asked` (by a call), `expired`
-    /// (the owner's lease), `life` (its lifetime), `out_of_memory`, `removed` (by an
-    /// operator), `shutdown` or `lost`.
+    /// NOT_FOUND. The sandbox never existed at this instance, has ended, or reached its time
+    /// limit. If the service knows why the sandbox ended, `cause` says so: `asked` (by a
+    /// call), `expired` (the owner's lease), `life` (its lifetime), `out_of_memory`,
+    /// `removed` (by an operator), `shutdown` or `lost`.
     /// Example: {"reason": "SANDBOX_NOT_FOUND", "domain": "gymmesh",
     /// "metadata": {"sandbox_id": "b-8", "instance_id": "boxes-0", "cause": "expired"}}
     SandboxNotFound = 120,
@@ -341,7 +342,8 @@ pub enum ErrorReason {
     /// Example: {"reason": "SANDBOX_DISK_FULL", "domain": "gymmesh",
     /// "metadata": {"sandbox_id": "b-8"}}
     SandboxDiskFull = 126,
-    /// NOT_FOUND. No image, folder or snapshot of that name exists here or can be fetched.
+    /// NOT_FOUND. No image, folder or snapshot of that name exists at the service or can be
+    /// fetched.
     /// Example: {"reason": "SANDBOX_IMAGE_NOT_FOUND", "domain": "gymmesh",
     /// "metadata": {"image": "python:3.13"}}
     SandboxImageNotFound = 127,
@@ -362,8 +364,8 @@ pub enum ErrorReason {
     /// Example: {"reason": "SANDBOX_PATH_INVALID", "domain": "gymmesh",
     /// "metadata": {"path": "/etc/../.."}}
     SandboxPathInvalid = 131,
-    /// NOT_FOUND. No process with that id was started here, or the record of its end is no
-    /// longer kept.
+    /// NOT_FOUND. No process with that id was started in the sandbox, or the service no
+    /// longer keeps the record of the process's end.
     /// Example: {"reason": "SANDBOX_PROCESS_NOT_FOUND", "domain": "gymmesh",
     /// "metadata": {"process_id": "p-3"}}
     SandboxProcessNotFound = 132,
@@ -371,12 +373,12 @@ pub enum ErrorReason {
     /// Example: {"reason": "SANDBOX_PORT_UNREACHABLE", "domain": "gymmesh",
     /// "metadata": {"port": "8080"}}
     SandboxPortUnreachable = 133,
-    /// NOT_FOUND. There is no file of that path in the sandbox.
+    /// NOT_FOUND. The sandbox has no file at that path.
     /// Example: {"reason": "SANDBOX_FILE_NOT_FOUND", "domain": "gymmesh",
     /// "metadata": {"path": "/work/a.txt"}}
     SandboxFileNotFound = 134,
-    /// PERMISSION_DENIED. The sandbox's user that the call acts as lacks the permission for
-    /// the file or for a folder above it.
+    /// PERMISSION_DENIED. The call's user in the sandbox lacks the permission for the file
+    /// or for a folder above the file.
     /// Example: {"reason": "SANDBOX_FILE_DENIED", "domain": "gymmesh",
     /// "metadata": {"path": "/root/key", "user": "sandbox"}}
     SandboxFileDenied = 135,
@@ -390,7 +392,7 @@ pub enum ErrorReason {
     /// Example: {"reason": "PROGRAM_FAILED", "domain": "gymmesh",
     /// "metadata": {"program": "codex", "exit_code": "127"}}
     ProgramFailed = 141,
-    /// ABORTED. The program was killed, but not by an action of the policy.
+    /// ABORTED. Something other than an action of the policy killed the program.
     /// Example: {"reason": "PROGRAM_KILLED", "domain": "gymmesh",
     /// "metadata": {"program": "codex", "signal": "9"}}
     ProgramKilled = 142,

@@ -26,11 +26,11 @@ impl ::prost::Name for CaptureOptions {
         "/gymmesh.model.v1.CaptureOptions".into()
     }
 }
-/// A range of output tokens that one version of the weights generated. It ends where the
-/// next span begins.
+/// A range of output tokens that one version of the weights generated. The range ends
+/// where the next span begins.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct WeightsSpan {
-    /// The version of the weights. It increases with every update.
+    /// The version of the weights, which increases with every update.
     #[prost(uint64, tag = "1")]
     pub version: u64,
     /// The index of the first output token of the range, from 0. Spans are in order, and
@@ -75,21 +75,21 @@ impl ::prost::Name for ConstrainedSpan {
         "/gymmesh.model.v1.ConstrainedSpan".into()
     }
 }
-/// A tensor that belongs to the tokens of a call, with one row for each token of a range:
-/// routed experts, a teacher's log probabilities, values.
+/// A tensor that belongs to the tokens of a call, such as routed experts, a teacher's log
+/// probabilities or values. The tensor has one row for each token of a range.
 /// Tokens are counted over the call's whole prompt and output. A call carries only
 /// rows that earlier calls of the conversation do not have. A call that is a fork has the
-/// rows from its first token on. If two calls of a conversation have a row for the same
-/// token, a reader must use the row of the earlier call, because the model sampled with
-/// it. The last output token usually has no row, because no forward pass read that token.
-/// The next call then has that row.
+/// rows from the first token of its prompt on. If two calls of a conversation have a row
+/// for the same token, a reader must use the row of the earlier call, because the model
+/// sampled with it. The last output token usually has no row, because no forward pass read
+/// that token. The next call then has that row.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SideData {
     /// The name of the side data, such as `routed_experts`; unique in a capture.
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
-    /// The type of each number, by numpy's name and little-endian: `int8`, `uint8`,
-    /// `int16`, `uint16`, `int32`, `float16`, `bfloat16` or `float32`.
+    /// The type of each number, as numpy names it: `int8`, `uint8`, `int16`, `uint16`,
+    /// `int32`, `float16`, `bfloat16` or `float32`. The numbers are little-endian.
     #[prost(string, tag = "2")]
     pub dtype: ::prost::alloc::string::String,
     /// The shape of one token's row; empty: a row is one number. No dimension is zero.
@@ -99,22 +99,22 @@ pub struct SideData {
     /// and output, from 0.
     #[prost(uint64, tag = "4")]
     pub first_token: u64,
-    /// The number of tokens that have a row, at least 1. The last of these tokens is at most
-    /// the call's last output token.
+    /// The number of tokens that have a row, at least 1. No token after the call's last
+    /// output token has a row.
     #[prost(uint64, tag = "5")]
     pub tokens: u64,
-    /// The numbers, row after row, if they are at most 4,096 bytes. Otherwise empty, and
-    /// `location` is set.
+    /// The numbers, row after row, if they have at most 4,096 bytes. If they have more
+    /// bytes, `data` is empty and `location` is set.
     #[prost(bytes = "vec", tag = "6")]
     pub data: ::prost::alloc::vec::Vec<u8>,
     /// Where the model service stored the numbers, as a `file:` URL; empty if `data` has
     /// them. The URL ends with `/XY/DIGEST`: the digest in lower-case hexadecimal digits, in
     /// a folder named by the digest's first two digits. The file was complete before the
     /// answer was sent. A reader that cannot access the folder calls ReadSideData of the
-    /// model service. The service may delete the oldest files, as its configuration says.
+    /// model service. The service may delete the oldest files (configuration `side_data`).
     #[prost(string, tag = "7")]
     pub location: ::prost::alloc::string::String,
-    /// The SHA-256 of the numbers. A reader must check it before using the numbers.
+    /// The SHA-256 of the numbers. A reader must check this digest before using the numbers.
     #[prost(bytes = "vec", tag = "8")]
     pub digest: ::prost::alloc::vec::Vec<u8>,
 }
@@ -128,7 +128,7 @@ impl ::prost::Name for SideData {
         "/gymmesh.model.v1.SideData".into()
     }
 }
-/// Declares that a prompt does not begin with the tokens of the parent call.
+/// A declaration that a prompt does not begin with the tokens of the parent call.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Fork {
     /// Why the prompt differs.
@@ -162,14 +162,14 @@ pub struct TokenCapture {
     /// The sampled token ids, each a little-endian int32.
     #[prost(bytes = "vec", tag = "2")]
     pub output_token_ids: ::prost::alloc::vec::Vec<u8>,
-    /// The log probability of each output token, each a little-endian float32. One for each
-    /// of `output_token_ids`, or empty if not captured.
+    /// The log probability of each of `output_token_ids`, as a little-endian float32; empty
+    /// if log probabilities were not captured.
     #[prost(bytes = "vec", tag = "3")]
     pub logprobs: ::prost::alloc::vec::Vec<u8>,
     /// The versions of the weights that generated the output; empty if unknown.
     #[prost(message, repeated, tag = "4")]
     pub weights: ::prost::alloc::vec::Vec<WeightsSpan>,
-    /// Set if the prompt does not begin with the parent call's tokens.
+    /// Set if the prompt does not begin with the parent call's tokens: where and why.
     #[prost(message, optional, tag = "5")]
     pub fork: ::core::option::Option<Fork>,
     /// How many tokens at the start of the prompt are the parent call's prompt and output.
@@ -177,8 +177,8 @@ pub struct TokenCapture {
     /// whole prompt.
     #[prost(uint32, tag = "6")]
     pub prompt_prefix_tokens: u32,
-    /// The SHA-256 of the tokenizer and chat template, with which a trainer can check that
-    /// its own are the same; may be empty.
+    /// The SHA-256 of the tokenizer and chat template; may be empty. A trainer can compare
+    /// this digest with that of its own tokenizer and chat template.
     #[prost(bytes = "vec", tag = "7")]
     pub tokenizer_digest: ::prost::alloc::vec::Vec<u8>,
     /// The probability distribution that `logprobs` refer to.
@@ -188,7 +188,8 @@ pub struct TokenCapture {
     /// the server inserted (FORCED).
     #[prost(message, repeated, tag = "9")]
     pub constrained: ::prost::alloc::vec::Vec<ConstrainedSpan>,
-    /// Tensors that belong to the tokens, if requested and available.
+    /// Tensors that belong to the tokens, if the caller requested them and the backend has
+    /// them.
     #[prost(message, repeated, tag = "10")]
     pub side_data: ::prost::alloc::vec::Vec<SideData>,
 }
@@ -331,7 +332,7 @@ impl ForkReason {
 /// How often the model service sent a call to the endpoint again, for one reason.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CallRetries {
-    /// Why the request before failed: an ErrorReason without its prefix, such as
+    /// Why the previous request failed: an ErrorReason without its prefix, such as
     /// `MODEL_RATE_LIMITED`.
     #[prost(string, tag = "1")]
     pub reason: ::prost::alloc::string::String,
@@ -481,10 +482,10 @@ pub struct CreateResponseResponse {
     /// Microseconds that the call waited in the service for a free place.
     #[prost(uint64, tag = "4")]
     pub queue_us: u64,
-    /// True when the answer came from an earlier call with the same request_id; `response`,
-    /// `call_id` and `tokens` are then those of that call. Also true when the answer came
-    /// from a response cache; `response` is then the cached one, and its tokens were not
-    /// consumed again.
+    /// True when the answer came from an earlier call with the same request_id. `response`,
+    /// `call_id` and `tokens` are then those of the earlier call. Also true when the answer
+    /// came from a response cache. `response` is then the cached response, and its tokens
+    /// were not consumed again.
     #[prost(bool, tag = "5")]
     pub from_cache: bool,
     /// Identifies the conversation up to and including this answer, as the server holds it.
@@ -493,7 +494,7 @@ pub struct CreateResponseResponse {
     /// nothing; the next call must then send the whole conversation.
     #[prost(bytes = "vec", tag = "6")]
     pub conversation_token: ::prost::alloc::vec::Vec<u8>,
-    /// Microseconds of the last request to the endpoint, the one that was answered.
+    /// Microseconds of the last request to the endpoint, which the endpoint answered.
     #[prost(uint64, tag = "7")]
     pub endpoint_us: u64,
     /// Microseconds of earlier requests, which failed, and of the waits between requests.
@@ -1074,8 +1075,9 @@ pub mod model_service_client {
         }
         /// Stops the generation of an answer. The call that requested it then returns the
         /// partial answer, with its tokens, as status `incomplete` and reason `aborted`.
-        /// If no such call is running here, AbortResponse is NOT_FOUND / RESPONSE_NOT_FOUND. If
-        /// GetModel does not have `abort`, it is UNIMPLEMENTED / NOT_OFFERED.
+        /// If the service is not running a call with this request_id, AbortResponse is NOT_FOUND
+        /// / RESPONSE_NOT_FOUND. If GetModel does not have `abort`, AbortResponse is
+        /// UNIMPLEMENTED / NOT_OFFERED.
         pub async fn abort_response(
             &mut self,
             request: impl tonic::IntoRequest<super::AbortResponseRequest>,
@@ -1246,8 +1248,9 @@ pub mod model_service_server {
         ) -> std::result::Result<tonic::Response<Self::StreamResponseStream>, tonic::Status>;
         /// Stops the generation of an answer. The call that requested it then returns the
         /// partial answer, with its tokens, as status `incomplete` and reason `aborted`.
-        /// If no such call is running here, AbortResponse is NOT_FOUND / RESPONSE_NOT_FOUND. If
-        /// GetModel does not have `abort`, it is UNIMPLEMENTED / NOT_OFFERED.
+        /// If the service is not running a call with this request_id, AbortResponse is NOT_FOUND
+        /// / RESPONSE_NOT_FOUND. If GetModel does not have `abort`, AbortResponse is
+        /// UNIMPLEMENTED / NOT_OFFERED.
         async fn abort_response(
             &self,
             request: tonic::Request<super::AbortResponseRequest>,

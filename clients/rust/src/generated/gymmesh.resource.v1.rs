@@ -19,7 +19,7 @@ pub struct GetEnvironmentResponse {
     /// The environment's name in the mesh, such as `math`.
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
-    /// The environment's version. It changes when tools or verdicts may change.
+    /// The environment's version, which changes when tools or verdicts may change.
     #[prost(string, tag = "2")]
     pub version: ::prost::alloc::string::String,
     /// A few sentences for people.

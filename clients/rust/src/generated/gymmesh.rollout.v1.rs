@@ -77,8 +77,8 @@ impl ::prost::Name for Failure {
 pub struct RewardComponent {
     /// The component's name, the same for every task of an environment. A component with
     /// the name of an actor (ModelCallCompleted.actor) is that actor's reward. Trainers that
-    /// learn from each actor's conversation use the actor's component. For an actor without
-    /// a component, they use the scalar reward.
+    /// learn from each actor's conversation use this reward. If an actor has no component,
+    /// the trainers use the scalar reward.
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
     /// The component's value, a finite number.
@@ -98,9 +98,9 @@ impl ::prost::Name for RewardComponent {
         "/gymmesh.rollout.v1.RewardComponent".into()
     }
 }
-/// A reward for a part of a rollout, for trainers that give credit to turns. The part
-/// is a range of model calls of one actor and, if known, a range of output tokens
-/// within them.
+/// A reward for a part of a rollout, for trainers that reward single turns. The part is a
+/// range of model calls of one actor. If token positions are known, the part is a range of
+/// output tokens within these calls.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct RewardSpan {
     /// What the reward is for; may be empty.
@@ -137,16 +137,15 @@ impl ::prost::Name for RewardSpan {
         "/gymmesh.rollout.v1.RewardSpan".into()
     }
 }
-/// The state of a session when its rollout has stopped, with which the rollout can be
-/// judged again. The state may contain expected answers, so it is written to the row, but
-/// not to exports or bundles.
+/// The state of a session when its rollout has stopped. With this state, the rollout can
+/// be judged again. The state may contain expected answers. So the row has the state, but
+/// exports and bundles omit it.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct FinalState {
     /// The state as JSON; empty if the state was not kept.
     #[prost(bytes = "vec", tag = "1")]
     pub state_json: ::prost::alloc::vec::Vec<u8>,
-    /// Why the state was not kept (it is not JSON, or too large), in one line; empty
-    /// otherwise.
+    /// If the state was not kept: why (the state is not JSON, or is too large), in one line.
     #[prost(string, tag = "2")]
     pub omitted: ::prost::alloc::string::String,
 }
@@ -189,8 +188,8 @@ pub struct Verification {
     /// Whether there is a verdict: VERIFIED, PENDING (later) or SKIPPED (not judged).
     #[prost(enumeration = "VerificationStatus", tag = "1")]
     pub status: i32,
-    /// The scalar reward, a finite number, typically between 0.0 and 1.0. Set exactly when
-    /// status is VERIFIED.
+    /// The scalar reward, a finite number, typically between 0.0 and 1.0. The reward is set
+    /// if the status is VERIFIED, and only then.
     #[prost(double, optional, tag = "2")]
     pub reward: ::core::option::Option<f64>,
     /// The parts of the reward, in the environment's order; may be empty.
@@ -203,37 +202,37 @@ pub struct Verification {
     /// The verifier's name.
     #[prost(string, tag = "5")]
     pub verifier: ::prost::alloc::string::String,
-    /// The verifier's version. It changes whenever verdicts may change.
+    /// The verifier's version, which changes whenever verdicts may change.
     #[prost(string, tag = "6")]
     pub verifier_version: ::prost::alloc::string::String,
     /// The verifier's steps and how long each took.
     #[prost(message, repeated, tag = "7")]
     pub stages: ::prost::alloc::vec::Vec<VerificationStage>,
-    /// Why the status is PENDING or SKIPPED, in one line; empty otherwise.
+    /// If the status is PENDING or SKIPPED: why, in one line.
     #[prost(string, tag = "8")]
     pub reason: ::prost::alloc::string::String,
     /// The tokens of the model calls that the verifier made for this verdict (judges).
     #[prost(message, repeated, tag = "9")]
     pub model_usage: ::prost::alloc::vec::Vec<ModelCallUsage>,
-    /// True for a PENDING verdict of an environment that judges groups. The agent sets it.
-    /// Once all repeats of the task have ended, the collector has them judged together
-    /// (AgentService.JudgeGroup).
+    /// True for a PENDING verdict of an environment that judges groups. The agent sets this
+    /// field. Once all repeats of the task have ended, the collector calls
+    /// AgentService.JudgeGroup, which judges all repeats together.
     #[prost(bool, tag = "10")]
     pub awaits_group: bool,
     /// The verdict in one line for people, such as `expected 42, got 41`; may be
     /// empty.
     #[prost(string, tag = "11")]
     pub explanation: ::prost::alloc::string::String,
-    /// The name of a reference implementation, such as `nemo`, if the environment returned
-    /// that implementation's verdict, right or wrong. Empty: the environment's own verdict.
-    /// The version then also has the name (`2+nemo`).
+    /// If the environment returned the verdict of a reference implementation, right or
+    /// wrong: the implementation's name, such as `nemo`. `version` then also has this name,
+    /// as in `2+nemo`. Empty: the environment returned its own verdict.
     #[prost(string, tag = "12")]
     pub compat: ::prost::alloc::string::String,
-    /// Rewards for parts of the rollout; may be empty. They do not change `reward`.
+    /// Rewards for parts of the rollout; may be empty. These rewards do not change `reward`.
     #[prost(message, repeated, tag = "13")]
     pub spans: ::prost::alloc::vec::Vec<RewardSpan>,
     /// If `gym-cli reverify` judged the stored rollout again: when, by which verifier and
-    /// how, as a JSON object. Only rows have this field; a verifier leaves it empty.
+    /// how, as a JSON object. Only rows have this field; verifiers never set it.
     #[prost(bytes = "vec", tag = "14")]
     pub reverified_json: ::prost::alloc::vec::Vec<u8>,
     /// If `gym-cli reverify` judged the stored rollout again: the verdicts before this one,
@@ -260,10 +259,10 @@ pub struct ModelCallUsage {
     /// The number of calls.
     #[prost(uint32, tag = "2")]
     pub calls: u32,
-    /// The prompt tokens of all these calls together.
+    /// The prompt tokens of all the calls to this model together.
     #[prost(int64, tag = "3")]
     pub input_tokens: i64,
-    /// The answer tokens of all these calls together.
+    /// The answer tokens of all the calls to this model together.
     #[prost(int64, tag = "4")]
     pub output_tokens: i64,
 }
@@ -280,18 +279,19 @@ impl ::prost::Name for ModelCallUsage {
 /// How the time of one call was spent, in microseconds. Zero means not measured.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CallTimings {
-    /// The time that the call waited for a free place before it was sent.
+    /// The time that the call waited, because of a limit of concurrent calls, before it was
+    /// sent.
     #[prost(uint64, tag = "1")]
     pub queue_us: u64,
-    /// The time from sending the call to the complete answer, as the caller saw it.
+    /// The time from sending the call to the complete answer, as measured by the caller.
     #[prost(uint64, tag = "2")]
     pub total_us: u64,
-    /// Only for a model call: the time of the last request to the endpoint, the one that
-    /// was answered, as the model service saw it.
+    /// Only for a model call: the time of the last request to the endpoint, which the
+    /// endpoint answered, as measured by the model service.
     #[prost(uint64, tag = "4")]
     pub endpoint_us: u64,
     /// Only for a model call: the time of earlier requests, which failed, and of the waits
-    /// between requests.
+    /// between all requests.
     #[prost(uint64, tag = "5")]
     pub retry_us: u64,
 }
@@ -460,7 +460,7 @@ pub struct Started {
     #[prost(string, tag = "11")]
     pub contract_version: ::prost::alloc::string::String,
     /// How many items, from the start of `items`, are the agent's own (its system prompt
-    /// and examples). The task's input follows them.
+    /// and examples). The task's input follows these items.
     #[prost(uint32, tag = "12")]
     pub preamble_items: u32,
     /// The program that runs as the agent, if a program runs.
@@ -497,12 +497,12 @@ impl ::prost::Name for Program {
         "/gymmesh.rollout.v1.Program".into()
     }
 }
-/// An image or another medium. It is sent once. Items refer to it by
-/// `gymmesh-media:` and its digest instead of a URL. To restore an item, replace the
+/// An image or another medium, which is sent once. Instead of a URL, items have
+/// `gymmesh-media:` and the medium's digest. To restore an item, replace the
 /// reference by the data URL `data:<media_type>;base64,<data>`.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Media {
-    /// `sha256:` and 64 hexadecimal digits, over `data`.
+    /// The digest of `data`: `sha256:` and 64 hexadecimal digits.
     #[prost(string, tag = "1")]
     pub digest: ::prost::alloc::string::String,
     /// The media type, such as `image/png`.
@@ -551,8 +551,8 @@ pub struct SandboxOpened {
     #[prost(string, tag = "2")]
     pub role: ::prost::alloc::string::String,
     /// How the sandbox ended. Absent: the sandbox was still running when the rollout ended,
-    /// and ends with the session. Only rows and folded rollouts have this field; its value
-    /// is from the event SandboxEnded.
+    /// and ends with the session. Only rows and folded rollouts have this field. The value
+    /// is copied from the event SandboxEnded.
     #[prost(message, optional, tag = "3")]
     pub end: ::core::option::Option<SandboxEnd>,
 }
@@ -566,17 +566,17 @@ impl ::prost::Name for SandboxOpened {
         "/gymmesh.rollout.v1.SandboxOpened".into()
     }
 }
-/// A sandbox ended before the terminal event. Sent at most once for each sandbox, and only
-/// after an event SandboxOpened for it.
+/// A sandbox ended before the terminal event. The agent sends this event at most once for
+/// each sandbox, and only after an event SandboxOpened for the sandbox.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SandboxEnded {
     /// The sandbox's id.
     #[prost(string, tag = "1")]
     pub sandbox_id: ::prost::alloc::string::String,
-    /// The instance that ran it.
+    /// The id of the service instance that ran the sandbox.
     #[prost(string, tag = "2")]
     pub instance_id: ::prost::alloc::string::String,
-    /// How it ended.
+    /// How the sandbox ended.
     #[prost(message, optional, tag = "3")]
     pub end: ::core::option::Option<SandboxEnd>,
 }
@@ -622,7 +622,8 @@ pub struct ProgramEnded {
     /// One line on how the program ended, for people.
     #[prost(string, tag = "3")]
     pub detail: ::prost::alloc::string::String,
-    /// The end of the program's output. The beginning may be cut anywhere.
+    /// The last part of the program's output. This part may begin in the middle of a
+    /// line or character.
     #[prost(bytes = "vec", tag = "4")]
     pub output_tail: ::prost::alloc::vec::Vec<u8>,
 }
@@ -639,7 +640,7 @@ impl ::prost::Name for ProgramEnded {
 /// A piece of text or arguments as it is generated.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct OutputDelta {
-    /// The model call that generates it.
+    /// The id of the model call that generates the piece.
     #[prost(string, tag = "1")]
     pub call_id: ::prost::alloc::string::String,
     /// The output item's place in the answer, from 0.
@@ -710,7 +711,7 @@ pub struct ModelCallCompleted {
     /// How the call's time was spent.
     #[prost(message, optional, tag = "10")]
     pub timings: ::core::option::Option<CallTimings>,
-    /// How often the model service retried the endpoint, by reason.
+    /// How often the model service retried the call at the endpoint, by reason.
     #[prost(message, repeated, tag = "11")]
     pub retries: ::prost::alloc::vec::Vec<super::super::model::v1::CallRetries>,
     /// How the call relates to earlier calls, if a gateway captured the call from a
@@ -734,8 +735,8 @@ pub struct ModelCallCompleted {
     /// kind of tool. Each name appears once.
     #[prost(string, repeated, tag = "16")]
     pub left_out: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// The texts that the model scored, in the environment's order, if the agent chose the
-    /// answer among scored texts instead of sampling it. One of the texts is the answer,
+    /// If the agent chose the answer among scored texts instead of sampling it: the texts
+    /// that the model scored, in the environment's order. One of these texts is the answer,
     /// and `trainable` is false. Empty for a sampled answer.
     #[prost(message, repeated, tag = "17")]
     pub choices: ::prost::alloc::vec::Vec<ScoredChoice>,
@@ -882,7 +883,7 @@ pub struct Verified {
     /// The verdict.
     #[prost(message, optional, tag = "1")]
     pub verification: ::core::option::Option<Verification>,
-    /// How long verification took, as the agent saw it.
+    /// How long verification took, as measured by the agent.
     #[prost(message, optional, tag = "2")]
     pub timings: ::core::option::Option<CallTimings>,
     /// The session's state as the verifier saw it, if the environment keeps states.
@@ -1021,8 +1022,8 @@ pub struct Rollout {
     /// The model calls in the order in which they completed.
     #[prost(message, repeated, tag = "7")]
     pub model_calls: ::prost::alloc::vec::Vec<ModelCallCompleted>,
-    /// The tool calls, in the order of the model calls and of the function calls within
-    /// each.
+    /// The tool calls, ordered by the model calls that requested them, and then by their
+    /// position in the model's answer.
     #[prost(message, repeated, tag = "8")]
     pub tool_calls: ::prost::alloc::vec::Vec<ToolCallRecord>,
     /// The environment's turns in order.
@@ -1046,7 +1047,7 @@ pub struct Rollout {
     /// The sandboxes that were opened for the rollout.
     #[prost(message, repeated, tag = "17")]
     pub sandboxes: ::prost::alloc::vec::Vec<SandboxOpened>,
-    /// How the program that ran as the agent ended, if a program ran.
+    /// If a program ran as the agent: how the program ended.
     #[prost(message, optional, tag = "18")]
     pub program: ::core::option::Option<ProgramEnded>,
     /// How the rollout ended; exactly one is set.

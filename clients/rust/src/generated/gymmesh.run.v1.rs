@@ -474,8 +474,8 @@ pub mod run_service_client {
     use tonic::codegen::*;
     /// A collector serves RunService on loopback or a unix socket, to callers with the
     /// collector's token. Any other caller gets UNAUTHENTICATED / CREDENTIAL_INVALID. A
-    /// collector may also serve it at another address, to the callers that its configuration
-    /// names.
+    /// collector may also serve RunService at another address, to the callers that its
+    /// configuration names.
     #[derive(Debug, Clone)]
     pub struct RunServiceClient<T> {
         inner: tonic::client::Grpc<T>,
@@ -749,8 +749,8 @@ pub mod run_service_server {
     }
     /// A collector serves RunService on loopback or a unix socket, to callers with the
     /// collector's token. Any other caller gets UNAUTHENTICATED / CREDENTIAL_INVALID. A
-    /// collector may also serve it at another address, to the callers that its configuration
-    /// names.
+    /// collector may also serve RunService at another address, to the callers that its
+    /// configuration names.
     #[derive(Debug)]
     pub struct RunServiceServer<T> {
         inner: Arc<T>,

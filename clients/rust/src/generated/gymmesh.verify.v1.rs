@@ -295,8 +295,8 @@ pub mod verify_service_client {
     )]
     use tonic::codegen::http::Uri;
     use tonic::codegen::*;
-    /// Judges rollouts. It is served at the address of the ResourceService whose sessions it
-    /// judges.
+    /// Judges rollouts. VerifyService is served at the address of the ResourceService whose
+    /// sessions it judges.
     #[derive(Debug, Clone)]
     pub struct VerifyServiceClient<T> {
         inner: tonic::client::Grpc<T>,
@@ -376,10 +376,10 @@ pub mod verify_service_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// Judges one attempt. The agent calls it after the rollout has stopped and before it
-        /// closes the session; without a session if `verify_needs_session` is false. If a
-        /// required session does not exist or no longer exists, the call is NOT_FOUND /
-        /// SESSION_NOT_FOUND. A session that is not required is ignored.
+        /// Judges one attempt. The agent calls Verify after the rollout has stopped and before
+        /// the agent closes the session. If `verify_needs_session` is false, Verify can also be
+        /// called without a session. If a required session does not exist or no longer exists,
+        /// the call is NOT_FOUND / SESSION_NOT_FOUND. A session that is not required is ignored.
         ///
         /// The verdict is VERIFIED with a finite reward; PENDING if it follows later or with
         /// the group; SKIPPED, with a reason, if the environment deliberately does not judge
@@ -388,7 +388,7 @@ pub mod verify_service_client {
         /// VERIFIER_TIMEOUT. A bad or empty answer of the model is not a fault and is judged.
         /// The same request returns the same verdict, unless the verifier asks a judge model.
         ///
-        /// An error has no `model_usage`. If models were called before it, the status's
+        /// An error has no `model_usage`. If models were called before the error, the status's
         /// details have a gymmesh.errors.v1.ModelUsage after the ErrorInfo.
         pub async fn verify(
             &mut self,
@@ -443,10 +443,10 @@ pub mod verify_service_server {
     /// Generated trait containing gRPC methods that should be implemented for use with VerifyServiceServer.
     #[async_trait]
     pub trait VerifyService: std::marker::Send + std::marker::Sync + 'static {
-        /// Judges one attempt. The agent calls it after the rollout has stopped and before it
-        /// closes the session; without a session if `verify_needs_session` is false. If a
-        /// required session does not exist or no longer exists, the call is NOT_FOUND /
-        /// SESSION_NOT_FOUND. A session that is not required is ignored.
+        /// Judges one attempt. The agent calls Verify after the rollout has stopped and before
+        /// the agent closes the session. If `verify_needs_session` is false, Verify can also be
+        /// called without a session. If a required session does not exist or no longer exists,
+        /// the call is NOT_FOUND / SESSION_NOT_FOUND. A session that is not required is ignored.
         ///
         /// The verdict is VERIFIED with a finite reward; PENDING if it follows later or with
         /// the group; SKIPPED, with a reason, if the environment deliberately does not judge
@@ -455,7 +455,7 @@ pub mod verify_service_server {
         /// VERIFIER_TIMEOUT. A bad or empty answer of the model is not a fault and is judged.
         /// The same request returns the same verdict, unless the verifier asks a judge model.
         ///
-        /// An error has no `model_usage`. If models were called before it, the status's
+        /// An error has no `model_usage`. If models were called before the error, the status's
         /// details have a gymmesh.errors.v1.ModelUsage after the ErrorInfo.
         async fn verify(
             &self,
@@ -470,8 +470,8 @@ pub mod verify_service_server {
             request: tonic::Request<super::VerifyGroupRequest>,
         ) -> std::result::Result<tonic::Response<super::VerifyGroupResponse>, tonic::Status>;
     }
-    /// Judges rollouts. It is served at the address of the ResourceService whose sessions it
-    /// judges.
+    /// Judges rollouts. VerifyService is served at the address of the ResourceService whose
+    /// sessions it judges.
     #[derive(Debug)]
     pub struct VerifyServiceServer<T> {
         inner: Arc<T>,

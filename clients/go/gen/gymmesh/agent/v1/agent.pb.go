@@ -56,11 +56,11 @@ type RolloutOptions struct {
 	ParamsOverrideJson []byte `protobuf:"bytes,9,opt,name=params_override_json,json=paramsOverrideJson,proto3" json:"params_override_json,omitempty"`
 	// Do not verify; the verification is SKIPPED.
 	SkipVerification bool `protobuf:"varint,10,opt,name=skip_verification,json=skipVerification,proto3" json:"skip_verification,omitempty"`
-	// The most events of the attempt. If they exceed it, the attempt fails with
+	// The most events of the attempt. An attempt with more events fails with
 	// ATTEMPT_TOO_LARGE.
 	MaxEvents *uint64 `protobuf:"varint,11,opt,name=max_events,json=maxEvents,proto3,oneof" json:"max_events,omitempty"`
-	// The most bytes of the attempt's events, serialised. If they exceed it, the attempt
-	// fails with ATTEMPT_TOO_LARGE.
+	// The most bytes of the attempt's events, serialised. An attempt with more bytes fails
+	// with ATTEMPT_TOO_LARGE.
 	MaxEventBytes *uint64 `protobuf:"varint,12,opt,name=max_event_bytes,json=maxEventBytes,proto3,oneof" json:"max_event_bytes,omitempty"`
 	// Ask the policy model for append-only prompts (CreateResponseRequest).
 	AppendOnly *bool `protobuf:"varint,13,opt,name=append_only,json=appendOnly,proto3,oneof" json:"append_only,omitempty"`
@@ -962,7 +962,7 @@ func (*CollectResponse_Load) isCollectResponse_Message() {}
 type CollectWelcome struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// True when the stream continues after `last_cursor`, or is new; false when the
-	// agent lost it.
+	// agent lost the stream.
 	Resumed bool `protobuf:"varint,1,opt,name=resumed,proto3" json:"resumed,omitempty"`
 	// Seconds for which the agent keeps an abandoned stream.
 	ResumeWindowS uint32 `protobuf:"varint,2,opt,name=resume_window_s,json=resumeWindowS,proto3" json:"resume_window_s,omitempty"`
@@ -1354,7 +1354,7 @@ type GetAgentResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The agent's name in the mesh, such as `tool_loop`.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// The agent's version. It changes when rollouts may change.
+	// The agent's version, which changes when rollouts may change.
 	Version string `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
 	// A few sentences for people.
 	Description string `protobuf:"bytes,3,opt,name=description,proto3" json:"description,omitempty"`
@@ -1368,8 +1368,9 @@ type GetAgentResponse struct {
 	InstanceId string `protobuf:"bytes,7,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
 	// The contract's version.
 	ContractVersion string `protobuf:"bytes,8,opt,name=contract_version,json=contractVersion,proto3" json:"contract_version,omitempty"`
-	// The environment of tasks without one. A collector sets it in such a task before
-	// it sends the task. Empty: no default; each task must name its own.
+	// The environment of tasks that name no environment. A collector sets this environment
+	// in the task before it sends the task. Empty: no default; each task must name its own
+	// environment.
 	DefaultEnvironment string `protobuf:"bytes,9,opt,name=default_environment,json=defaultEnvironment,proto3" json:"default_environment,omitempty"`
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache

@@ -60,7 +60,7 @@ type AgentServiceClient interface {
 	//   - a task without an environment is INVALID_ARGUMENT / REQUIRED_FIELD_MISSING with
 	//     field `task.environment`;
 	//   - a task that names another agent is NOT_FOUND / SERVICE_NOT_FOUND;
-	//   - an attempt that already runs here is ALREADY_EXISTS / ROLLOUT_EXISTS;
+	//   - an attempt that the agent already runs is ALREADY_EXISTS / ROLLOUT_EXISTS;
 	//   - a server that is shutting down answers UNAVAILABLE / DRAINING.
 	//
 	// The server may refuse an id or name (of a rollout, run, environment, agent or model)
@@ -200,7 +200,7 @@ type AgentServiceServer interface {
 	//   - a task without an environment is INVALID_ARGUMENT / REQUIRED_FIELD_MISSING with
 	//     field `task.environment`;
 	//   - a task that names another agent is NOT_FOUND / SERVICE_NOT_FOUND;
-	//   - an attempt that already runs here is ALREADY_EXISTS / ROLLOUT_EXISTS;
+	//   - an attempt that the agent already runs is ALREADY_EXISTS / ROLLOUT_EXISTS;
 	//   - a server that is shutting down answers UNAVAILABLE / DRAINING.
 	//
 	// The server may refuse an id or name (of a rollout, run, environment, agent or model)

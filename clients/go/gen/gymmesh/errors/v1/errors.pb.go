@@ -86,7 +86,7 @@ const (
 	// UNAVAILABLE. The server is shutting down and accepts no new work.
 	// Example: {"reason": "DRAINING", "domain": "gymmesh"}
 	ErrorReason_ERROR_REASON_DRAINING ErrorReason = 22
-	// RESOURCE_EXHAUSTED. A bounded queue is full; RetryInfo says when to retry.
+	// RESOURCE_EXHAUSTED. The server's queue is full; RetryInfo says when to retry.
 	// Example: {"reason": "QUEUE_FULL", "domain": "gymmesh",
 	// "metadata": {"queue": "model", "limit": "4096"}}
 	ErrorReason_ERROR_REASON_QUEUE_FULL ErrorReason = 23
@@ -153,7 +153,7 @@ const (
 	// Example: {"reason": "MODEL_QUOTA_SPENT", "domain": "gymmesh",
 	// "metadata": {"model": "judge"}}
 	ErrorReason_ERROR_REASON_MODEL_QUOTA_SPENT ErrorReason = 47
-	// UNAUTHENTICATED. The endpoint refused the service's own credential.
+	// UNAUTHENTICATED. The model endpoint refused the model service's credential.
 	// Example: {"reason": "MODEL_CREDENTIAL_REFUSED", "domain": "gymmesh",
 	// "metadata": {"model": "policy", "http_status": "401"}}
 	ErrorReason_ERROR_REASON_MODEL_CREDENTIAL_REFUSED ErrorReason = 48
@@ -166,7 +166,7 @@ const (
 	// Example: {"reason": "REQUEST_ID_REUSED", "domain": "gymmesh",
 	// "metadata": {"request_id": "r-17/1/c2"}}
 	ErrorReason_ERROR_REASON_REQUEST_ID_REUSED ErrorReason = 50
-	// NOT_FOUND. No response with that request_id is being generated here.
+	// NOT_FOUND. The model service is not generating a response with that request_id.
 	// Example: {"reason": "RESPONSE_NOT_FOUND", "domain": "gymmesh",
 	// "metadata": {"request_id": "r-17/1/c2"}}
 	ErrorReason_ERROR_REASON_RESPONSE_NOT_FOUND ErrorReason = 51
@@ -175,7 +175,8 @@ const (
 	// Example: {"reason": "TOKENS_DIVERGED", "domain": "gymmesh",
 	// "metadata": {"call_id": "c3", "position": "1841"}}
 	ErrorReason_ERROR_REASON_TOKENS_DIVERGED ErrorReason = 52
-	// ABORTED. The weights of a rollout are more versions old than its options allow.
+	// ABORTED. The rollout used weights that are older, in versions, than the rollout's
+	// options allow.
 	// Example: {"reason": "WEIGHTS_STALE", "domain": "gymmesh",
 	// "metadata": {"oldest": "41", "current": "46", "max_staleness": "4"}}
 	ErrorReason_ERROR_REASON_WEIGHTS_STALE ErrorReason = 53
@@ -189,8 +190,8 @@ const (
 	// Example: {"reason": "SIDE_DATA_NOT_FOUND", "domain": "gymmesh",
 	// "metadata": {"digest": "6f1e…"}}
 	ErrorReason_ERROR_REASON_SIDE_DATA_NOT_FOUND ErrorReason = 59
-	// NOT_FOUND. The session never existed here, was closed, or was ended because it was
-	// idle.
+	// NOT_FOUND. The session never existed at this instance, was closed, or was ended
+	// because it was idle.
 	// Example: {"reason": "SESSION_NOT_FOUND", "domain": "gymmesh",
 	// "metadata": {"session_id": "s-8", "instance_id": "math-0"}}
 	ErrorReason_ERROR_REASON_SESSION_NOT_FOUND ErrorReason = 60
@@ -203,8 +204,8 @@ const (
 	// Example: {"reason": "TOOL_NOT_FOUND", "domain": "gymmesh",
 	// "metadata": {"tool": "calculater", "nearest": "calculator"}}
 	ErrorReason_ERROR_REASON_TOOL_NOT_FOUND ErrorReason = 62
-	// INTERNAL. The environment's code failed in a tool, in a turn or while opening a
-	// session; this is not the model's mistake, and the model does not see it. If known,
+	// INTERNAL. The environment's code, not the model, failed in a tool, in a turn or while
+	// opening a session; the model does not see the failure. If known,
 	// the metadata has the exception and the line of code that raised it.
 	// Example: {"reason": "ENVIRONMENT_FAULT", "domain": "gymmesh",
 	// "metadata": {"environment": "sql", "stage": "call_tool",
@@ -248,7 +249,7 @@ const (
 	// Example: {"reason": "CURSOR_LOST", "domain": "gymmesh",
 	// "metadata": {"cursor": "1290", "oldest": "4100"}}
 	ErrorReason_ERROR_REASON_CURSOR_LOST ErrorReason = 83
-	// ALREADY_EXISTS. That attempt of the rollout is already running here.
+	// ALREADY_EXISTS. The agent already runs that attempt of the rollout.
 	// Example: {"reason": "ROLLOUT_EXISTS", "domain": "gymmesh",
 	// "metadata": {"rollout_id": "r-17", "attempt": "1"}}
 	ErrorReason_ERROR_REASON_ROLLOUT_EXISTS ErrorReason = 84
@@ -257,7 +258,7 @@ const (
 	// Example: {"reason": "ATTEMPT_TOO_LARGE", "domain": "gymmesh",
 	// "metadata": {"limit": "max_events", "most": "500000"}}
 	ErrorReason_ERROR_REASON_ATTEMPT_TOO_LARGE ErrorReason = 85
-	// NOT_FOUND. The collector has no run of that id.
+	// NOT_FOUND. The collector has no run with that id.
 	// Example: {"reason": "RUN_NOT_FOUND", "domain": "gymmesh",
 	// "metadata": {"run_id": "run-3"}}
 	ErrorReason_ERROR_REASON_RUN_NOT_FOUND ErrorReason = 90
@@ -266,10 +267,10 @@ const (
 	// "metadata": {"run_id": "run-3", "state": "FINISHED"}}
 	ErrorReason_ERROR_REASON_RUN_STATE ErrorReason = 91
 	// ABORTED. The consumer had no stream for a whole lease (`cause` is `lease`), another
-	// process took the consumer's name (`name`), or the collector was restarted
-	// without its notes of the groups (`restart`). The consumer must start again without a cursor, and drop the groups
-	// that it has not acknowledged. The collector sends these groups to other consumers;
-	// after a restart, it sends them to nobody.
+	// process took the consumer's name (`name`), or the collector was restarted without its
+	// notes of the groups (`restart`). The consumer must start again without a cursor, and
+	// drop the groups that it has not acknowledged. The collector sends these groups to
+	// other consumers; after a restart, it sends them to nobody.
 	// Example: {"reason": "CONSUMER_REPLACED", "domain": "gymmesh",
 	// "metadata": {"consumer": "rank-2", "cause": "lease"}}
 	ErrorReason_ERROR_REASON_CONSUMER_REPLACED ErrorReason = 92
@@ -277,17 +278,17 @@ const (
 	// Example: {"reason": "LEASE_NOT_FOUND", "domain": "gymmesh",
 	// "metadata": {"lease_id": "l-5"}}
 	ErrorReason_ERROR_REASON_LEASE_NOT_FOUND ErrorReason = 100
-	// ALREADY_EXISTS. Another live instance has this id.
+	// ALREADY_EXISTS. Another live instance already has this id.
 	// Example: {"reason": "INSTANCE_EXISTS", "domain": "gymmesh",
 	// "metadata": {"instance_id": "math-0"}}
 	ErrorReason_ERROR_REASON_INSTANCE_EXISTS ErrorReason = 101
 	// UNAVAILABLE. The mux connection broke while this call was in flight.
 	// Example: {"reason": "MUX_BROKEN", "domain": "gymmesh"}
 	ErrorReason_ERROR_REASON_MUX_BROKEN ErrorReason = 110
-	// NOT_FOUND. The sandbox never existed here, has ended, or reached its time limit. If the
-	// service knows why the sandbox ended, `cause` says so: `asked` (by a call), `expired`
-	// (the owner's lease), `life` (its lifetime), `out_of_memory`, `removed` (by an
-	// operator), `shutdown` or `lost`.
+	// NOT_FOUND. The sandbox never existed at this instance, has ended, or reached its time
+	// limit. If the service knows why the sandbox ended, `cause` says so: `asked` (by a
+	// call), `expired` (the owner's lease), `life` (its lifetime), `out_of_memory`,
+	// `removed` (by an operator), `shutdown` or `lost`.
 	// Example: {"reason": "SANDBOX_NOT_FOUND", "domain": "gymmesh",
 	// "metadata": {"sandbox_id": "b-8", "instance_id": "boxes-0", "cause": "expired"}}
 	ErrorReason_ERROR_REASON_SANDBOX_NOT_FOUND ErrorReason = 120
@@ -322,7 +323,8 @@ const (
 	// Example: {"reason": "SANDBOX_DISK_FULL", "domain": "gymmesh",
 	// "metadata": {"sandbox_id": "b-8"}}
 	ErrorReason_ERROR_REASON_SANDBOX_DISK_FULL ErrorReason = 126
-	// NOT_FOUND. No image, folder or snapshot of that name exists here or can be fetched.
+	// NOT_FOUND. No image, folder or snapshot of that name exists at the service or can be
+	// fetched.
 	// Example: {"reason": "SANDBOX_IMAGE_NOT_FOUND", "domain": "gymmesh",
 	// "metadata": {"image": "python:3.13"}}
 	ErrorReason_ERROR_REASON_SANDBOX_IMAGE_NOT_FOUND ErrorReason = 127
@@ -343,8 +345,8 @@ const (
 	// Example: {"reason": "SANDBOX_PATH_INVALID", "domain": "gymmesh",
 	// "metadata": {"path": "/etc/../.."}}
 	ErrorReason_ERROR_REASON_SANDBOX_PATH_INVALID ErrorReason = 131
-	// NOT_FOUND. No process with that id was started here, or the record of its end is no
-	// longer kept.
+	// NOT_FOUND. No process with that id was started in the sandbox, or the service no
+	// longer keeps the record of the process's end.
 	// Example: {"reason": "SANDBOX_PROCESS_NOT_FOUND", "domain": "gymmesh",
 	// "metadata": {"process_id": "p-3"}}
 	ErrorReason_ERROR_REASON_SANDBOX_PROCESS_NOT_FOUND ErrorReason = 132
@@ -352,12 +354,12 @@ const (
 	// Example: {"reason": "SANDBOX_PORT_UNREACHABLE", "domain": "gymmesh",
 	// "metadata": {"port": "8080"}}
 	ErrorReason_ERROR_REASON_SANDBOX_PORT_UNREACHABLE ErrorReason = 133
-	// NOT_FOUND. There is no file of that path in the sandbox.
+	// NOT_FOUND. The sandbox has no file at that path.
 	// Example: {"reason": "SANDBOX_FILE_NOT_FOUND", "domain": "gymmesh",
 	// "metadata": {"path": "/work/a.txt"}}
 	ErrorReason_ERROR_REASON_SANDBOX_FILE_NOT_FOUND ErrorReason = 134
-	// PERMISSION_DENIED. The sandbox's user that the call acts as lacks the permission for
-	// the file or for a folder above it.
+	// PERMISSION_DENIED. The call's user in the sandbox lacks the permission for the file
+	// or for a folder above the file.
 	// Example: {"reason": "SANDBOX_FILE_DENIED", "domain": "gymmesh",
 	// "metadata": {"path": "/root/key", "user": "sandbox"}}
 	ErrorReason_ERROR_REASON_SANDBOX_FILE_DENIED ErrorReason = 135
@@ -371,7 +373,7 @@ const (
 	// Example: {"reason": "PROGRAM_FAILED", "domain": "gymmesh",
 	// "metadata": {"program": "codex", "exit_code": "127"}}
 	ErrorReason_ERROR_REASON_PROGRAM_FAILED ErrorReason = 141
-	// ABORTED. The program was killed, but not by an action of the policy.
+	// ABORTED. Something other than an action of the policy killed the program.
 	// Example: {"reason": "PROGRAM_KILLED", "domain": "gymmesh",
 	// "metadata": {"program": "codex", "signal": "9"}}
 	ErrorReason_ERROR_REASON_PROGRAM_KILLED ErrorReason = 142
@@ -566,7 +568,7 @@ type ReasonRule struct {
 	// The status code of an error with this reason.
 	Code code.Code `protobuf:"varint,1,opt,name=code,proto3,enum=google.rpc.Code" json:"code,omitempty"`
 	// Whether a retry with new ids and in a new session may succeed. An agent
-	// copies it to `Failure.retry_safe`. Exception: once a session may exist, a
+	// copies this value to `Failure.retry_safe`. Exception: once a session may exist, a
 	// `retry_safe` of false in GetEnvironment takes precedence.
 	RetrySafe bool `protobuf:"varint,2,opt,name=retry_safe,json=retrySafe,proto3" json:"retry_safe,omitempty"`
 	// The boundary of a rollout that fails with this reason, in whichever step.

@@ -313,17 +313,17 @@ type CreateResponseResponse struct {
 	Tokens *TokenCapture `protobuf:"bytes,3,opt,name=tokens,proto3,oneof" json:"tokens,omitempty"`
 	// Microseconds that the call waited in the service for a free place.
 	QueueUs uint64 `protobuf:"varint,4,opt,name=queue_us,json=queueUs,proto3" json:"queue_us,omitempty"`
-	// True when the answer came from an earlier call with the same request_id; `response`,
-	// `call_id` and `tokens` are then those of that call. Also true when the answer came
-	// from a response cache; `response` is then the cached one, and its tokens were not
-	// consumed again.
+	// True when the answer came from an earlier call with the same request_id. `response`,
+	// `call_id` and `tokens` are then those of the earlier call. Also true when the answer
+	// came from a response cache. `response` is then the cached response, and its tokens
+	// were not consumed again.
 	FromCache bool `protobuf:"varint,5,opt,name=from_cache,json=fromCache,proto3" json:"from_cache,omitempty"`
 	// Identifies the conversation up to and including this answer, as the server holds it.
 	// The next call sends it as `parent_token`. At most 64 bytes, and unique to this
 	// answer. Empty when the call had no `conversation`, or when the server keeps
 	// nothing; the next call must then send the whole conversation.
 	ConversationToken []byte `protobuf:"bytes,6,opt,name=conversation_token,json=conversationToken,proto3" json:"conversation_token,omitempty"`
-	// Microseconds of the last request to the endpoint, the one that was answered.
+	// Microseconds of the last request to the endpoint, which the endpoint answered.
 	EndpointUs uint64 `protobuf:"varint,7,opt,name=endpoint_us,json=endpointUs,proto3" json:"endpoint_us,omitempty"`
 	// Microseconds of earlier requests, which failed, and of the waits between requests.
 	RetryUs uint64 `protobuf:"varint,8,opt,name=retry_us,json=retryUs,proto3" json:"retry_us,omitempty"`

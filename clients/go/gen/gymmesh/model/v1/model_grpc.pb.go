@@ -64,8 +64,9 @@ type ModelServiceClient interface {
 	StreamResponse(ctx context.Context, in *StreamResponseRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StreamResponseResponse], error)
 	// Stops the generation of an answer. The call that requested it then returns the
 	// partial answer, with its tokens, as status `incomplete` and reason `aborted`.
-	// If no such call is running here, AbortResponse is NOT_FOUND / RESPONSE_NOT_FOUND. If
-	// GetModel does not have `abort`, it is UNIMPLEMENTED / NOT_OFFERED.
+	// If the service is not running a call with this request_id, AbortResponse is NOT_FOUND
+	// / RESPONSE_NOT_FOUND. If GetModel does not have `abort`, AbortResponse is
+	// UNIMPLEMENTED / NOT_OFFERED.
 	AbortResponse(ctx context.Context, in *AbortResponseRequest, opts ...grpc.CallOption) (*AbortResponseResponse, error)
 	// Describes the model and the capabilities of its backend. The server must answer
 	// without calling the endpoint.
@@ -232,8 +233,9 @@ type ModelServiceServer interface {
 	StreamResponse(*StreamResponseRequest, grpc.ServerStreamingServer[StreamResponseResponse]) error
 	// Stops the generation of an answer. The call that requested it then returns the
 	// partial answer, with its tokens, as status `incomplete` and reason `aborted`.
-	// If no such call is running here, AbortResponse is NOT_FOUND / RESPONSE_NOT_FOUND. If
-	// GetModel does not have `abort`, it is UNIMPLEMENTED / NOT_OFFERED.
+	// If the service is not running a call with this request_id, AbortResponse is NOT_FOUND
+	// / RESPONSE_NOT_FOUND. If GetModel does not have `abort`, AbortResponse is
+	// UNIMPLEMENTED / NOT_OFFERED.
 	AbortResponse(context.Context, *AbortResponseRequest) (*AbortResponseResponse, error)
 	// Describes the model and the capabilities of its backend. The server must answer
 	// without calling the endpoint.

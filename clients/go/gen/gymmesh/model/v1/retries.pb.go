@@ -26,7 +26,7 @@ const (
 // How often the model service sent a call to the endpoint again, for one reason.
 type CallRetries struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Why the request before failed: an ErrorReason without its prefix, such as
+	// Why the previous request failed: an ErrorReason without its prefix, such as
 	// `MODEL_RATE_LIMITED`.
 	Reason string `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
 	// The number of retries for this reason, at least 1.

@@ -277,11 +277,11 @@ func (x *CaptureOptions) GetSideData() []string {
 	return nil
 }
 
-// A range of output tokens that one version of the weights generated. It ends where the
-// next span begins.
+// A range of output tokens that one version of the weights generated. The range ends
+// where the next span begins.
 type WeightsSpan struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The version of the weights. It increases with every update.
+	// The version of the weights, which increases with every update.
 	Version uint64 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
 	// The index of the first output token of the range, from 0. Spans are in order, and
 	// the first span begins at 0.
@@ -408,39 +408,39 @@ func (x *ConstrainedSpan) GetConstraint() Constraint {
 	return Constraint_CONSTRAINT_UNSPECIFIED
 }
 
-// A tensor that belongs to the tokens of a call, with one row for each token of a range:
-// routed experts, a teacher's log probabilities, values.
+// A tensor that belongs to the tokens of a call, such as routed experts, a teacher's log
+// probabilities or values. The tensor has one row for each token of a range.
 // Tokens are counted over the call's whole prompt and output. A call carries only
 // rows that earlier calls of the conversation do not have. A call that is a fork has the
-// rows from its first token on. If two calls of a conversation have a row for the same
-// token, a reader must use the row of the earlier call, because the model sampled with
-// it. The last output token usually has no row, because no forward pass read that token.
-// The next call then has that row.
+// rows from the first token of its prompt on. If two calls of a conversation have a row
+// for the same token, a reader must use the row of the earlier call, because the model
+// sampled with it. The last output token usually has no row, because no forward pass read
+// that token. The next call then has that row.
 type SideData struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The name of the side data, such as `routed_experts`; unique in a capture.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// The type of each number, by numpy's name and little-endian: `int8`, `uint8`,
-	// `int16`, `uint16`, `int32`, `float16`, `bfloat16` or `float32`.
+	// The type of each number, as numpy names it: `int8`, `uint8`, `int16`, `uint16`,
+	// `int32`, `float16`, `bfloat16` or `float32`. The numbers are little-endian.
 	Dtype string `protobuf:"bytes,2,opt,name=dtype,proto3" json:"dtype,omitempty"`
 	// The shape of one token's row; empty: a row is one number. No dimension is zero.
 	Shape []uint32 `protobuf:"varint,3,rep,packed,name=shape,proto3" json:"shape,omitempty"`
 	// The index of the first token that has a row, counted over the call's whole prompt
 	// and output, from 0.
 	FirstToken uint64 `protobuf:"varint,4,opt,name=first_token,json=firstToken,proto3" json:"first_token,omitempty"`
-	// The number of tokens that have a row, at least 1. The last of these tokens is at most
-	// the call's last output token.
+	// The number of tokens that have a row, at least 1. No token after the call's last
+	// output token has a row.
 	Tokens uint64 `protobuf:"varint,5,opt,name=tokens,proto3" json:"tokens,omitempty"`
-	// The numbers, row after row, if they are at most 4,096 bytes. Otherwise empty, and
-	// `location` is set.
+	// The numbers, row after row, if they have at most 4,096 bytes. If they have more
+	// bytes, `data` is empty and `location` is set.
 	Data []byte `protobuf:"bytes,6,opt,name=data,proto3" json:"data,omitempty"`
 	// Where the model service stored the numbers, as a `file:` URL; empty if `data` has
 	// them. The URL ends with `/XY/DIGEST`: the digest in lower-case hexadecimal digits, in
 	// a folder named by the digest's first two digits. The file was complete before the
 	// answer was sent. A reader that cannot access the folder calls ReadSideData of the
-	// model service. The service may delete the oldest files, as its configuration says.
+	// model service. The service may delete the oldest files (configuration `side_data`).
 	Location string `protobuf:"bytes,7,opt,name=location,proto3" json:"location,omitempty"`
-	// The SHA-256 of the numbers. A reader must check it before using the numbers.
+	// The SHA-256 of the numbers. A reader must check this digest before using the numbers.
 	Digest        []byte `protobuf:"bytes,8,opt,name=digest,proto3" json:"digest,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -532,7 +532,7 @@ func (x *SideData) GetDigest() []byte {
 	return nil
 }
 
-// Declares that a prompt does not begin with the tokens of the parent call.
+// A declaration that a prompt does not begin with the tokens of the parent call.
 type Fork struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Why the prompt differs.
@@ -605,26 +605,27 @@ type TokenCapture struct {
 	PromptTokenIds []byte `protobuf:"bytes,1,opt,name=prompt_token_ids,json=promptTokenIds,proto3" json:"prompt_token_ids,omitempty"`
 	// The sampled token ids, each a little-endian int32.
 	OutputTokenIds []byte `protobuf:"bytes,2,opt,name=output_token_ids,json=outputTokenIds,proto3" json:"output_token_ids,omitempty"`
-	// The log probability of each output token, each a little-endian float32. One for each
-	// of `output_token_ids`, or empty if not captured.
+	// The log probability of each of `output_token_ids`, as a little-endian float32; empty
+	// if log probabilities were not captured.
 	Logprobs []byte `protobuf:"bytes,3,opt,name=logprobs,proto3" json:"logprobs,omitempty"`
 	// The versions of the weights that generated the output; empty if unknown.
 	Weights []*WeightsSpan `protobuf:"bytes,4,rep,name=weights,proto3" json:"weights,omitempty"`
-	// Set if the prompt does not begin with the parent call's tokens.
+	// Set if the prompt does not begin with the parent call's tokens: where and why.
 	Fork *Fork `protobuf:"bytes,5,opt,name=fork,proto3,oneof" json:"fork,omitempty"`
 	// How many tokens at the start of the prompt are the parent call's prompt and output.
 	// `prompt_token_ids` does not repeat these tokens. Zero: `prompt_token_ids` has the
 	// whole prompt.
 	PromptPrefixTokens uint32 `protobuf:"varint,6,opt,name=prompt_prefix_tokens,json=promptPrefixTokens,proto3" json:"prompt_prefix_tokens,omitempty"`
-	// The SHA-256 of the tokenizer and chat template, with which a trainer can check that
-	// its own are the same; may be empty.
+	// The SHA-256 of the tokenizer and chat template; may be empty. A trainer can compare
+	// this digest with that of its own tokenizer and chat template.
 	TokenizerDigest []byte `protobuf:"bytes,7,opt,name=tokenizer_digest,json=tokenizerDigest,proto3" json:"tokenizer_digest,omitempty"`
 	// The probability distribution that `logprobs` refer to.
 	LogprobDistribution LogprobDistribution `protobuf:"varint,8,opt,name=logprob_distribution,json=logprobDistribution,proto3,enum=gymmesh.model.v1.LogprobDistribution" json:"logprob_distribution,omitempty"`
 	// Output tokens that were not sampled freely. A trainer must not learn from tokens that
 	// the server inserted (FORCED).
 	Constrained []*ConstrainedSpan `protobuf:"bytes,9,rep,name=constrained,proto3" json:"constrained,omitempty"`
-	// Tensors that belong to the tokens, if requested and available.
+	// Tensors that belong to the tokens, if the caller requested them and the backend has
+	// them.
 	SideData      []*SideData `protobuf:"bytes,10,rep,name=side_data,json=sideData,proto3" json:"side_data,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

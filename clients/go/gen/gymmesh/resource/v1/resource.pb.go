@@ -172,7 +172,7 @@ type GetEnvironmentResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The environment's name in the mesh, such as `math`.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// The environment's version. It changes when tools or verdicts may change.
+	// The environment's version, which changes when tools or verdicts may change.
 	Version string `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
 	// A few sentences for people.
 	Description string `protobuf:"bytes,3,opt,name=description,proto3" json:"description,omitempty"`

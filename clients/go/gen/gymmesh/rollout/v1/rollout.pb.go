@@ -12,10 +12,11 @@
 //   4. have exactly one `verified` before `completed`, with any status of the
 //      verification, and at most one before `failed`.
 // A stream that ends without a terminal event is broken: a reader must not use it as
-// data. A reader skips an event of an unknown kind if `ignorable` is true. Otherwise it
-// fails the rollout with CONTRACT_VIOLATED. An unknown value of StopReason,
-// VerificationStatus or Boundary is also CONTRACT_VIOLATED, because the outcome would be
-// a guess. A reader treats an unknown value of any other enum as UNSPECIFIED.
+// data. A reader skips an event of an unknown kind if `ignorable` is true. If `ignorable`
+// is false, the reader fails the rollout with CONTRACT_VIOLATED. An unknown value of
+// StopReason, VerificationStatus or Boundary is also CONTRACT_VIOLATED, because the
+// outcome would be a guess. A reader treats an unknown value of any other enum as
+// UNSPECIFIED.
 //
 // Conversations. Each event has only new items. To find the conversation of a model
 // call, follow its parents:
@@ -677,8 +678,8 @@ type RewardComponent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The component's name, the same for every task of an environment. A component with
 	// the name of an actor (ModelCallCompleted.actor) is that actor's reward. Trainers that
-	// learn from each actor's conversation use the actor's component. For an actor without
-	// a component, they use the scalar reward.
+	// learn from each actor's conversation use this reward. If an actor has no component,
+	// the trainers use the scalar reward.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// The component's value, a finite number.
 	Value float64 `protobuf:"fixed64,2,opt,name=value,proto3" json:"value,omitempty"`
@@ -739,9 +740,9 @@ func (x *RewardComponent) GetWeight() float64 {
 	return 0
 }
 
-// A reward for a part of a rollout, for trainers that give credit to turns. The part
-// is a range of model calls of one actor and, if known, a range of output tokens
-// within them.
+// A reward for a part of a rollout, for trainers that reward single turns. The part is a
+// range of model calls of one actor. If token positions are known, the part is a range of
+// output tokens within these calls.
 type RewardSpan struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What the reward is for; may be empty.
@@ -843,15 +844,14 @@ func (x *RewardSpan) GetEndToken() uint32 {
 	return 0
 }
 
-// The state of a session when its rollout has stopped, with which the rollout can be
-// judged again. The state may contain expected answers, so it is written to the row, but
-// not to exports or bundles.
+// The state of a session when its rollout has stopped. With this state, the rollout can
+// be judged again. The state may contain expected answers. So the row has the state, but
+// exports and bundles omit it.
 type FinalState struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The state as JSON; empty if the state was not kept.
 	StateJson []byte `protobuf:"bytes,1,opt,name=state_json,json=stateJson,proto3" json:"state_json,omitempty"`
-	// Why the state was not kept (it is not JSON, or too large), in one line; empty
-	// otherwise.
+	// If the state was not kept: why (the state is not JSON, or is too large), in one line.
 	Omitted       string `protobuf:"bytes,2,opt,name=omitted,proto3" json:"omitted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -970,8 +970,8 @@ type Verification struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whether there is a verdict: VERIFIED, PENDING (later) or SKIPPED (not judged).
 	Status VerificationStatus `protobuf:"varint,1,opt,name=status,proto3,enum=gymmesh.rollout.v1.VerificationStatus" json:"status,omitempty"`
-	// The scalar reward, a finite number, typically between 0.0 and 1.0. Set exactly when
-	// status is VERIFIED.
+	// The scalar reward, a finite number, typically between 0.0 and 1.0. The reward is set
+	// if the status is VERIFIED, and only then.
 	Reward *float64 `protobuf:"fixed64,2,opt,name=reward,proto3,oneof" json:"reward,omitempty"`
 	// The parts of the reward, in the environment's order; may be empty.
 	Components []*RewardComponent `protobuf:"bytes,3,rep,name=components,proto3" json:"components,omitempty"`
@@ -980,29 +980,29 @@ type Verification struct {
 	EvidenceJson []byte `protobuf:"bytes,4,opt,name=evidence_json,json=evidenceJson,proto3" json:"evidence_json,omitempty"`
 	// The verifier's name.
 	Verifier string `protobuf:"bytes,5,opt,name=verifier,proto3" json:"verifier,omitempty"`
-	// The verifier's version. It changes whenever verdicts may change.
+	// The verifier's version, which changes whenever verdicts may change.
 	VerifierVersion string `protobuf:"bytes,6,opt,name=verifier_version,json=verifierVersion,proto3" json:"verifier_version,omitempty"`
 	// The verifier's steps and how long each took.
 	Stages []*VerificationStage `protobuf:"bytes,7,rep,name=stages,proto3" json:"stages,omitempty"`
-	// Why the status is PENDING or SKIPPED, in one line; empty otherwise.
+	// If the status is PENDING or SKIPPED: why, in one line.
 	Reason string `protobuf:"bytes,8,opt,name=reason,proto3" json:"reason,omitempty"`
 	// The tokens of the model calls that the verifier made for this verdict (judges).
 	ModelUsage []*ModelCallUsage `protobuf:"bytes,9,rep,name=model_usage,json=modelUsage,proto3" json:"model_usage,omitempty"`
-	// True for a PENDING verdict of an environment that judges groups. The agent sets it.
-	// Once all repeats of the task have ended, the collector has them judged together
-	// (AgentService.JudgeGroup).
+	// True for a PENDING verdict of an environment that judges groups. The agent sets this
+	// field. Once all repeats of the task have ended, the collector calls
+	// AgentService.JudgeGroup, which judges all repeats together.
 	AwaitsGroup bool `protobuf:"varint,10,opt,name=awaits_group,json=awaitsGroup,proto3" json:"awaits_group,omitempty"`
 	// The verdict in one line for people, such as `expected 42, got 41`; may be
 	// empty.
 	Explanation string `protobuf:"bytes,11,opt,name=explanation,proto3" json:"explanation,omitempty"`
-	// The name of a reference implementation, such as `nemo`, if the environment returned
-	// that implementation's verdict, right or wrong. Empty: the environment's own verdict.
-	// The version then also has the name (`2+nemo`).
+	// If the environment returned the verdict of a reference implementation, right or
+	// wrong: the implementation's name, such as `nemo`. `version` then also has this name,
+	// as in `2+nemo`. Empty: the environment returned its own verdict.
 	Compat string `protobuf:"bytes,12,opt,name=compat,proto3" json:"compat,omitempty"`
-	// Rewards for parts of the rollout; may be empty. They do not change `reward`.
+	// Rewards for parts of the rollout; may be empty. These rewards do not change `reward`.
 	Spans []*RewardSpan `protobuf:"bytes,13,rep,name=spans,proto3" json:"spans,omitempty"`
 	// If `gym-cli reverify` judged the stored rollout again: when, by which verifier and
-	// how, as a JSON object. Only rows have this field; a verifier leaves it empty.
+	// how, as a JSON object. Only rows have this field; verifiers never set it.
 	ReverifiedJson []byte `protobuf:"bytes,14,opt,name=reverified_json,json=reverifiedJson,proto3" json:"reverified_json,omitempty"`
 	// If `gym-cli reverify` judged the stored rollout again: the verdicts before this one,
 	// the oldest first, as a JSON array of verifications. Only rows have this field.
@@ -1153,9 +1153,9 @@ type ModelCallUsage struct {
 	Model string `protobuf:"bytes,1,opt,name=model,proto3" json:"model,omitempty"`
 	// The number of calls.
 	Calls uint32 `protobuf:"varint,2,opt,name=calls,proto3" json:"calls,omitempty"`
-	// The prompt tokens of all these calls together.
+	// The prompt tokens of all the calls to this model together.
 	InputTokens int64 `protobuf:"varint,3,opt,name=input_tokens,json=inputTokens,proto3" json:"input_tokens,omitempty"`
-	// The answer tokens of all these calls together.
+	// The answer tokens of all the calls to this model together.
 	OutputTokens  int64 `protobuf:"varint,4,opt,name=output_tokens,json=outputTokens,proto3" json:"output_tokens,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1222,15 +1222,16 @@ func (x *ModelCallUsage) GetOutputTokens() int64 {
 // How the time of one call was spent, in microseconds. Zero means not measured.
 type CallTimings struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The time that the call waited for a free place before it was sent.
+	// The time that the call waited, because of a limit of concurrent calls, before it was
+	// sent.
 	QueueUs uint64 `protobuf:"varint,1,opt,name=queue_us,json=queueUs,proto3" json:"queue_us,omitempty"`
-	// The time from sending the call to the complete answer, as the caller saw it.
+	// The time from sending the call to the complete answer, as measured by the caller.
 	TotalUs uint64 `protobuf:"varint,2,opt,name=total_us,json=totalUs,proto3" json:"total_us,omitempty"`
-	// Only for a model call: the time of the last request to the endpoint, the one that
-	// was answered, as the model service saw it.
+	// Only for a model call: the time of the last request to the endpoint, which the
+	// endpoint answered, as measured by the model service.
 	EndpointUs uint64 `protobuf:"varint,4,opt,name=endpoint_us,json=endpointUs,proto3" json:"endpoint_us,omitempty"`
 	// Only for a model call: the time of earlier requests, which failed, and of the waits
-	// between requests.
+	// between all requests.
 	RetryUs       uint64 `protobuf:"varint,5,opt,name=retry_us,json=retryUs,proto3" json:"retry_us,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1743,7 +1744,7 @@ type Started struct {
 	// The contract's version that the agent speaks, such as `1.0`.
 	ContractVersion string `protobuf:"bytes,11,opt,name=contract_version,json=contractVersion,proto3" json:"contract_version,omitempty"`
 	// How many items, from the start of `items`, are the agent's own (its system prompt
-	// and examples). The task's input follows them.
+	// and examples). The task's input follows these items.
 	PreambleItems uint32 `protobuf:"varint,12,opt,name=preamble_items,json=preambleItems,proto3" json:"preamble_items,omitempty"`
 	// The program that runs as the agent, if a program runs.
 	Program       *Program `protobuf:"bytes,13,opt,name=program,proto3,oneof" json:"program,omitempty"`
@@ -1927,12 +1928,12 @@ func (x *Program) GetVersion() string {
 	return ""
 }
 
-// An image or another medium. It is sent once. Items refer to it by
-// `gymmesh-media:` and its digest instead of a URL. To restore an item, replace the
+// An image or another medium, which is sent once. Instead of a URL, items have
+// `gymmesh-media:` and the medium's digest. To restore an item, replace the
 // reference by the data URL `data:<media_type>;base64,<data>`.
 type Media struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// `sha256:` and 64 hexadecimal digits, over `data`.
+	// The digest of `data`: `sha256:` and 64 hexadecimal digits.
 	Digest string `protobuf:"bytes,1,opt,name=digest,proto3" json:"digest,omitempty"`
 	// The media type, such as `image/png`.
 	MediaType string `protobuf:"bytes,2,opt,name=media_type,json=mediaType,proto3" json:"media_type,omitempty"`
@@ -2049,8 +2050,8 @@ type SandboxOpened struct {
 	// What the sandbox is for, such as `workspace`.
 	Role string `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"`
 	// How the sandbox ended. Absent: the sandbox was still running when the rollout ended,
-	// and ends with the session. Only rows and folded rollouts have this field; its value
-	// is from the event SandboxEnded.
+	// and ends with the session. Only rows and folded rollouts have this field. The value
+	// is copied from the event SandboxEnded.
 	End           *SandboxEnd `protobuf:"bytes,3,opt,name=end,proto3,oneof" json:"end,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2107,15 +2108,15 @@ func (x *SandboxOpened) GetEnd() *SandboxEnd {
 	return nil
 }
 
-// A sandbox ended before the terminal event. Sent at most once for each sandbox, and only
-// after an event SandboxOpened for it.
+// A sandbox ended before the terminal event. The agent sends this event at most once for
+// each sandbox, and only after an event SandboxOpened for the sandbox.
 type SandboxEnded struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The sandbox's id.
 	SandboxId string `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
-	// The instance that ran it.
+	// The id of the service instance that ran the sandbox.
 	InstanceId string `protobuf:"bytes,2,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
-	// How it ended.
+	// How the sandbox ended.
 	End           *SandboxEnd `protobuf:"bytes,3,opt,name=end,proto3" json:"end,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2236,7 +2237,8 @@ type ProgramEnded struct {
 	Signal uint32 `protobuf:"varint,2,opt,name=signal,proto3" json:"signal,omitempty"`
 	// One line on how the program ended, for people.
 	Detail string `protobuf:"bytes,3,opt,name=detail,proto3" json:"detail,omitempty"`
-	// The end of the program's output. The beginning may be cut anywhere.
+	// The last part of the program's output. This part may begin in the middle of a
+	// line or character.
 	OutputTail    []byte `protobuf:"bytes,4,opt,name=output_tail,json=outputTail,proto3" json:"output_tail,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2303,7 +2305,7 @@ func (x *ProgramEnded) GetOutputTail() []byte {
 // A piece of text or arguments as it is generated.
 type OutputDelta struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The model call that generates it.
+	// The id of the model call that generates the piece.
 	CallId string `protobuf:"bytes,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
 	// The output item's place in the answer, from 0.
 	OutputIndex uint32 `protobuf:"varint,2,opt,name=output_index,json=outputIndex,proto3" json:"output_index,omitempty"`
@@ -2447,7 +2449,7 @@ type ModelCallCompleted struct {
 	Tokens *v12.TokenCapture `protobuf:"bytes,9,opt,name=tokens,proto3,oneof" json:"tokens,omitempty"`
 	// How the call's time was spent.
 	Timings *CallTimings `protobuf:"bytes,10,opt,name=timings,proto3" json:"timings,omitempty"`
-	// How often the model service retried the endpoint, by reason.
+	// How often the model service retried the call at the endpoint, by reason.
 	Retries []*v12.CallRetries `protobuf:"bytes,11,rep,name=retries,proto3" json:"retries,omitempty"`
 	// How the call relates to earlier calls, if a gateway captured the call from a
 	// program.
@@ -2465,8 +2467,8 @@ type ModelCallCompleted struct {
 	// that the gateway did not send to the model service, such as an unknown parameter or
 	// kind of tool. Each name appears once.
 	LeftOut []string `protobuf:"bytes,16,rep,name=left_out,json=leftOut,proto3" json:"left_out,omitempty"`
-	// The texts that the model scored, in the environment's order, if the agent chose the
-	// answer among scored texts instead of sampling it. One of the texts is the answer,
+	// If the agent chose the answer among scored texts instead of sampling it: the texts
+	// that the model scored, in the environment's order. One of these texts is the answer,
 	// and `trainable` is false. Empty for a sampled answer.
 	Choices       []*ScoredChoice `protobuf:"bytes,17,rep,name=choices,proto3" json:"choices,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -2977,7 +2979,7 @@ type Verified struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The verdict.
 	Verification *Verification `protobuf:"bytes,1,opt,name=verification,proto3" json:"verification,omitempty"`
-	// How long verification took, as the agent saw it.
+	// How long verification took, as measured by the agent.
 	Timings *CallTimings `protobuf:"bytes,2,opt,name=timings,proto3" json:"timings,omitempty"`
 	// The session's state as the verifier saw it, if the environment keeps states.
 	FinalState    *FinalState `protobuf:"bytes,3,opt,name=final_state,json=finalState,proto3,oneof" json:"final_state,omitempty"`
@@ -3327,8 +3329,8 @@ type Rollout struct {
 	Started *Started `protobuf:"bytes,6,opt,name=started,proto3" json:"started,omitempty"`
 	// The model calls in the order in which they completed.
 	ModelCalls []*ModelCallCompleted `protobuf:"bytes,7,rep,name=model_calls,json=modelCalls,proto3" json:"model_calls,omitempty"`
-	// The tool calls, in the order of the model calls and of the function calls within
-	// each.
+	// The tool calls, ordered by the model calls that requested them, and then by their
+	// position in the model's answer.
 	ToolCalls []*ToolCallRecord `protobuf:"bytes,8,rep,name=tool_calls,json=toolCalls,proto3" json:"tool_calls,omitempty"`
 	// The environment's turns in order.
 	Turns []*TurnCompleted `protobuf:"bytes,9,rep,name=turns,proto3" json:"turns,omitempty"`
@@ -3351,7 +3353,7 @@ type Rollout struct {
 	Media []*Media `protobuf:"bytes,16,rep,name=media,proto3" json:"media,omitempty"`
 	// The sandboxes that were opened for the rollout.
 	Sandboxes []*SandboxOpened `protobuf:"bytes,17,rep,name=sandboxes,proto3" json:"sandboxes,omitempty"`
-	// How the program that ran as the agent ended, if a program ran.
+	// If a program ran as the agent: how the program ended.
 	Program       *ProgramEnded `protobuf:"bytes,18,opt,name=program,proto3,oneof" json:"program,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

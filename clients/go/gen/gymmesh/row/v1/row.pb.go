@@ -42,22 +42,22 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// One rollout. A completed rollout has `verification` and `stop_reason`. A failed
-// rollout has `failure` and everything that happened before it.
+// The record of one rollout. A completed rollout has `verification` and `stop_reason`.
+// A failed rollout has `failure` and everything that happened before the failure.
 type Row struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The Responses parameters with which the agent called the model: the task's
 	// parameters, with the agent's defaults and the session's tools. `input` is always the
 	// task's input. Images in `media` are replaced by their digests. A rollout that never
-	// started has the task's parameters. If a program ran as the agent, these are not the
-	// program's parameters, but those that an agent without a program would send; the same
-	// applies to the parameters in `response`. The program's own request is in an
-	// annotation `AGENT.gateway_request` of its model call. A call without this annotation
-	// has the request of the nearest earlier call of the same actor with the annotation.
+	// started has the task's parameters. If a program ran as the agent, this key and
+	// `response` have the parameters that an agent without a program would send. The
+	// program's own request is in an annotation `AGENT.gateway_request` of its model call.
+	// If a call has no such annotation, its request is in the annotation of the nearest
+	// earlier call of the same actor.
 	ResponsesCreateParamsJson []byte `protobuf:"bytes,1,opt,name=responses_create_params_json,json=responsesCreateParamsJson,proto3" json:"responses_create_params_json,omitempty"`
 	// The first items of the conversation, set only if the agent or the environment added
-	// items to the task's input. The model saw first these items (if not set: the `input`),
-	// and then `response.output`.
+	// items to the task's input. The model read `first_items`, and then `response.output`.
+	// If `first_items` is not set, the model read `input`, and then `response.output`.
 	FirstItems []*v1.Item `protobuf:"bytes,2,rep,name=first_items,json=firstItems,proto3" json:"first_items,omitempty"`
 	// The whole rollout as one response.
 	Response *RowResponse `protobuf:"bytes,3,opt,name=response,proto3" json:"response,omitempty"`
@@ -69,14 +69,14 @@ type Row struct {
 	RolloutId string `protobuf:"bytes,6,opt,name=rollout_id,json=rolloutId,proto3" json:"rollout_id,omitempty"`
 	// The run's id.
 	RunId string `protobuf:"bytes,7,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
-	// Which repeat of the task, from 0.
+	// The number of the repeat of the task, from 0.
 	RepeatIndex uint32 `protobuf:"varint,8,opt,name=repeat_index,json=repeatIndex,proto3" json:"repeat_index,omitempty"`
 	// The number of the attempt, from 1.
 	Attempt uint32 `protobuf:"varint,9,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// The name of the environment that ran the rollout; if the rollout never started, the
+	// The name of the environment that ran the rollout. If the rollout never started: the
 	// task's environment.
 	Environment string `protobuf:"bytes,10,opt,name=environment,proto3" json:"environment,omitempty"`
-	// The name of the agent that ran the rollout; if the rollout never started, the task's
+	// The name of the agent that ran the rollout. If the rollout never started: the task's
 	// agent.
 	Agent string `protobuf:"bytes,11,opt,name=agent,proto3" json:"agent,omitempty"`
 	// The task's seed.
@@ -93,7 +93,7 @@ type Row struct {
 	StopReason v11.StopReason `protobuf:"varint,16,opt,name=stop_reason,json=stopReason,proto3,enum=gymmesh.rollout.v1.StopReason" json:"stop_reason,omitempty"`
 	// One line that explains the stop reason; may be empty.
 	StopDetail string `protobuf:"bytes,17,opt,name=stop_detail,json=stopDetail,proto3" json:"stop_detail,omitempty"`
-	// Sums and times of the rollout.
+	// Counts and times of the rollout.
 	Metadata *RowMetadata `protobuf:"bytes,18,opt,name=metadata,proto3" json:"metadata,omitempty"`
 	// The tokens of the environment's own model calls (for turns and the verdict),
 	// including failed calls. There is one entry for each model, in the order in which the
@@ -103,10 +103,10 @@ type Row struct {
 	Actors []*Actor `protobuf:"bytes,20,rep,name=actors,proto3" json:"actors,omitempty"`
 	// All model calls, in the order in which they completed.
 	Calls []*ModelCall `protobuf:"bytes,21,rep,name=calls,proto3" json:"calls,omitempty"`
-	// The tool calls, in the order of the model calls and of the function calls within
-	// each.
+	// The tool calls, ordered by the model calls that requested them, and then by their
+	// position in the model's answer.
 	ToolCalls []*ToolCall `protobuf:"bytes,22,rep,name=tool_calls,json=toolCalls,proto3" json:"tool_calls,omitempty"`
-	// The environment's turns, in order.
+	// The environment's turns (replies to the model), in order.
 	Turns []*Turn `protobuf:"bytes,23,rep,name=turns,proto3" json:"turns,omitempty"`
 	// The cause of a failed rollout.
 	Failure *RowFailure `protobuf:"bytes,24,opt,name=failure,proto3" json:"failure,omitempty"`
@@ -116,15 +116,16 @@ type Row struct {
 	Media []*v11.Media `protobuf:"bytes,26,rep,name=media,proto3" json:"media,omitempty"`
 	// The sandboxes that were opened for the rollout.
 	Sandboxes []*v11.SandboxOpened `protobuf:"bytes,27,rep,name=sandboxes,proto3" json:"sandboxes,omitempty"`
-	// How the program that ran as the agent ended, if a program ran.
+	// If a program ran as the agent: how the program ended.
 	Program *v11.ProgramEnded `protobuf:"bytes,28,opt,name=program,proto3,oneof" json:"program,omitempty"`
-	// The name of the program that ran as the agent, if a program ran.
+	// If a program ran as the agent: the program's name.
 	ProgramName string `protobuf:"bytes,31,opt,name=program_name,json=programName,proto3" json:"program_name,omitempty"`
-	// The version that the program reports; empty if unknown.
+	// If a program ran as the agent: the version that the program reports; empty if
+	// unknown.
 	ProgramVersion string `protobuf:"bytes,32,opt,name=program_version,json=programVersion,proto3" json:"program_version,omitempty"`
-	// The keys of the task's row that have the same name as a key of this message, as an
-	// object. If the task's `metadata` is an object: also its keys that have the same name
-	// as a key of RowMetadata.
+	// An object with those keys of the task's row that have the same name as a key of
+	// Row. If the task's `metadata` is an object, also the keys of `metadata` that have
+	// the same name as a key of RowMetadata.
 	TaskExtrasJson []byte `protobuf:"bytes,29,opt,name=task_extras_json,json=taskExtrasJson,proto3" json:"task_extras_json,omitempty"`
 	// All other keys of the task's row, then the keys of the verdict's evidence that no
 	// other key of the row has.
@@ -388,28 +389,28 @@ func (x *Row) GetOverlayJson() []byte {
 }
 
 // A whole rollout as one response. `id`, `model`, `status`, `error` and
-// `incomplete_details` are those of the final call: the root agent's last model call,
-// or the last of all calls if the root agent made none.
+// `incomplete_details` describe the final call: the root agent's last model call. If the
+// root agent made no call, the final call is the last of all calls.
 type RowResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The id of the final answer; the rollout's id if the answer has no id.
 	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	// The text `response`.
+	// Always the text `response`.
 	Object string `protobuf:"bytes,2,opt,name=object,proto3" json:"object,omitempty"`
 	// When the rollout started, in seconds since 1970.
 	CreatedAt float64 `protobuf:"fixed64,3,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	// The name of the model that answered last. If the endpoint sent no name: the name of
 	// the model service.
 	Model string `protobuf:"bytes,4,opt,name=model,proto3" json:"model,omitempty"`
-	// `failed` if the rollout failed; otherwise `incomplete` if `incomplete_details` is
-	// set; otherwise the status of the final answer, or `completed` if the final answer
-	// has no status.
+	// `failed` if the rollout failed. If it did not fail and `incomplete_details` is set:
+	// `incomplete`. In all other cases: the status of the final answer, or `completed` if
+	// the final answer has no status.
 	Status string `protobuf:"bytes,5,opt,name=status,proto3" json:"status,omitempty"`
 	// The final answer's error, as JSON.
 	ErrorJson []byte `protobuf:"bytes,6,opt,name=error_json,json=errorJson,proto3,oneof" json:"error_json,omitempty"`
 	// Why the response is incomplete, as JSON: the details in the final answer. If the
-	// final answer has no details: `max_output_tokens` or `content_filter`, if the rollout
-	// stopped for this reason.
+	// final answer has no details and the rollout stopped for the reason
+	// `max_output_tokens` or `content_filter`: this reason.
 	IncompleteDetailsJson []byte `protobuf:"bytes,7,opt,name=incomplete_details_json,json=incompleteDetailsJson,proto3,oneof" json:"incomplete_details_json,omitempty"`
 	// The conversation of the final call, without the first items (`first_items` or
 	// `input`). Each call has four parts: the items before the answer, the answer, the tool
@@ -527,13 +528,13 @@ func (x *RowResponse) GetOverlayJson() []byte {
 // The sum of the tokens of several calls.
 type UsageSum struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The tokens that the model read.
+	// The tokens that the model read (its input).
 	InputTokens int64 `protobuf:"varint,1,opt,name=input_tokens,json=inputTokens,proto3" json:"input_tokens,omitempty"`
-	// The tokens that the model read from a cache.
+	// The input tokens that came from the endpoint's prompt cache.
 	CachedTokens int64 `protobuf:"varint,2,opt,name=cached_tokens,json=cachedTokens,proto3" json:"cached_tokens,omitempty"`
 	// The tokens that the model wrote.
 	OutputTokens int64 `protobuf:"varint,3,opt,name=output_tokens,json=outputTokens,proto3" json:"output_tokens,omitempty"`
-	// The tokens that the model wrote as reasoning.
+	// The output tokens that were reasoning.
 	ReasoningTokens int64 `protobuf:"varint,4,opt,name=reasoning_tokens,json=reasoningTokens,proto3" json:"reasoning_tokens,omitempty"`
 	// The tokens that the model read and wrote.
 	TotalTokens   int64 `protobuf:"varint,5,opt,name=total_tokens,json=totalTokens,proto3" json:"total_tokens,omitempty"`
@@ -606,21 +607,21 @@ func (x *UsageSum) GetTotalTokens() int64 {
 	return 0
 }
 
-// Sums and times of a rollout.
+// Counts and times of a rollout.
 type RowMetadata struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The number of model calls that the root agent made.
 	StepsTaken uint32 `protobuf:"varint,1,opt,name=steps_taken,json=stepsTaken,proto3" json:"steps_taken,omitempty"`
-	// The names of the tools called, in the order of the first calls.
+	// The names of the called tools, in the order in which each was first called.
 	ToolsUsed []string `protobuf:"bytes,2,rep,name=tools_used,json=toolsUsed,proto3" json:"tools_used,omitempty"`
-	// For each tool and each outcome: how many calls had this outcome. The order is that of
-	// the first answers.
+	// For each tool and each outcome: how many calls had this outcome. The entries are in
+	// the order in which the first call of each entry was answered.
 	ToolOutcomes []*ToolOutcomeCount `protobuf:"bytes,3,rep,name=tool_outcomes,json=toolOutcomes,proto3" json:"tool_outcomes,omitempty"`
 	// Whether the rollout has a reward.
 	Verified bool `protobuf:"varint,4,opt,name=verified,proto3" json:"verified,omitempty"`
 	// The seed of the session.
 	Seed *int64 `protobuf:"varint,5,opt,name=seed,proto3,oneof" json:"seed,omitempty"`
-	// The versions of the weights that wrote the trainable answers, sorted.
+	// The versions of the weights with which the model wrote the trainable answers, sorted.
 	WeightsVersions []uint64 `protobuf:"varint,6,rep,packed,name=weights_versions,json=weightsVersions,proto3" json:"weights_versions,omitempty"`
 	// How the rollout's time was spent.
 	Timings *RowTimings `protobuf:"bytes,7,opt,name=timings,proto3" json:"timings,omitempty"`
@@ -789,7 +790,7 @@ type RowTimings struct {
 	StartedAt float64 `protobuf:"fixed64,1,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
 	// The time from the rollout's start to its end.
 	DurationUs uint64 `protobuf:"varint,2,opt,name=duration_us,json=durationUs,proto3" json:"duration_us,omitempty"`
-	// The time spent in model calls, including those of actors.
+	// The time spent in all model calls, including the calls of actors.
 	ModelUs uint64 `protobuf:"varint,3,opt,name=model_us,json=modelUs,proto3" json:"model_us,omitempty"`
 	// The time spent in tool calls.
 	ToolsUs uint64 `protobuf:"varint,4,opt,name=tools_us,json=toolsUs,proto3" json:"tools_us,omitempty"`
@@ -881,12 +882,13 @@ type ModelCall struct {
 	Model string `protobuf:"bytes,5,opt,name=model,proto3" json:"model,omitempty"`
 	// Whether a trainer should learn from the call's answer.
 	Trainable bool `protobuf:"varint,6,opt,name=trainable,proto3" json:"trainable,omitempty"`
-	// How the call relates to its parent, if a gateway captured the call from a program.
+	// If a gateway captured the call from a program: how the call relates to its parent.
 	Link v11.CallLink `protobuf:"varint,7,opt,name=link,proto3,enum=gymmesh.rollout.v1.CallLink" json:"link,omitempty"`
-	// The purpose of a call outside the conversation, such as a call that writes a title.
+	// If the call is outside the conversation, such as a call that writes a title: the
+	// call's purpose.
 	SideCall string `protobuf:"bytes,8,opt,name=side_call,json=sideCall,proto3" json:"side_call,omitempty"`
-	// Why and where the call's prompt stops agreeing with the parent call's tokens or
-	// conversation, if it does.
+	// If the call's prompt differs from the parent call's tokens or conversation: where and
+	// why the prompt begins to differ.
 	Fork *v12.Fork `protobuf:"bytes,9,opt,name=fork,proto3,oneof" json:"fork,omitempty"`
 	// The answer's id.
 	Id *string `protobuf:"bytes,10,opt,name=id,proto3,oneof" json:"id,omitempty"`
@@ -894,9 +896,9 @@ type ModelCall struct {
 	Status *string `protobuf:"bytes,11,opt,name=status,proto3,oneof" json:"status,omitempty"`
 	// The tokens of the call.
 	Usage *v1.Usage `protobuf:"bytes,12,opt,name=usage,proto3,oneof" json:"usage,omitempty"`
-	// Why the answer is incomplete, if it is.
+	// Why the answer is incomplete; absent if the answer is complete.
 	IncompleteDetails *v1.IncompleteDetails `protobuf:"bytes,13,opt,name=incomplete_details,json=incompleteDetails,proto3,oneof" json:"incomplete_details,omitempty"`
-	// The answer's error, if it has one.
+	// The answer's error; absent if the answer has no error.
 	Error *v1.ResponseError `protobuf:"bytes,14,opt,name=error,proto3,oneof" json:"error,omitempty"`
 	// The index in `response.output`, from 0, where the call's part of the conversation
 	// starts. The part consists of the items before the answer, the answer, the outputs of
@@ -916,7 +918,7 @@ type ModelCall struct {
 	Tokens *v12.TokenCapture `protobuf:"bytes,20,opt,name=tokens,proto3,oneof" json:"tokens,omitempty"`
 	// How the call's time was spent.
 	Timings *v11.CallTimings `protobuf:"bytes,21,opt,name=timings,proto3" json:"timings,omitempty"`
-	// How often the model service retried the endpoint, by reason.
+	// How often the model service retried the call at the endpoint, by reason.
 	Retries []*v12.CallRetries `protobuf:"bytes,22,rep,name=retries,proto3" json:"retries,omitempty"`
 	// For a call captured from a program: the parameters of the program's request that the
 	// run replaced.
@@ -924,8 +926,8 @@ type ModelCall struct {
 	// For a call captured from a program: the parts of the program's request that the
 	// gateway did not send to the model service.
 	LeftOut []string `protobuf:"bytes,24,rep,name=left_out,json=leftOut,proto3" json:"left_out,omitempty"`
-	// The texts that the model scored, if the answer was chosen among scored texts instead
-	// of sampled. One of the texts is the answer.
+	// If the answer was chosen among scored texts instead of sampled: the texts that the
+	// model scored. One of these texts is the answer.
 	Choices       []*v11.ScoredChoice `protobuf:"bytes,25,rep,name=choices,proto3" json:"choices,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1136,7 +1138,7 @@ func (x *ModelCall) GetChoices() []*v11.ScoredChoice {
 	return nil
 }
 
-// A tool call; its output is an item of the conversation.
+// A tool call. The output of the tool call is an item of the conversation.
 type ToolCall struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The id of the function call.
@@ -1147,7 +1149,7 @@ type ToolCall struct {
 	ModelCallId string `protobuf:"bytes,3,opt,name=model_call_id,json=modelCallId,proto3" json:"model_call_id,omitempty"`
 	// The actor that made the call; empty for the root agent.
 	Actor string `protobuf:"bytes,4,opt,name=actor,proto3" json:"actor,omitempty"`
-	// How the call was answered; UNSPECIFIED if it was not answered.
+	// How the call was answered; UNSPECIFIED if the call was not answered.
 	Outcome v11.ToolOutcome `protobuf:"varint,5,opt,name=outcome,proto3,enum=gymmesh.rollout.v1.ToolOutcome" json:"outcome,omitempty"`
 	// How long the call took.
 	Timings *v11.CallTimings `protobuf:"bytes,6,opt,name=timings,proto3" json:"timings,omitempty"`
@@ -1236,7 +1238,8 @@ func (x *ToolCall) GetReward() float64 {
 	return 0
 }
 
-// A turn of the environment; its items are in the conversation.
+// A turn of the environment, its reply to the model. The items of the turn are in the
+// conversation.
 type Turn struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The turn's number, from 1.
@@ -1309,8 +1312,8 @@ func (x *Turn) GetDone() bool {
 	return false
 }
 
-// An actor other than the root agent that called models. To find its conversations,
-// follow the calls with its name in `actor`.
+// An actor other than the root agent that called models. The actor's conversations are
+// the calls that have the actor's name in `actor`.
 type Actor struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The actor's name.
@@ -1321,8 +1324,8 @@ type Actor struct {
 	ModelCalls uint32 `protobuf:"varint,3,opt,name=model_calls,json=modelCalls,proto3" json:"model_calls,omitempty"`
 	// Whether a trainer should learn from any of the actor's calls.
 	Trainable bool `protobuf:"varint,4,opt,name=trainable,proto3" json:"trainable,omitempty"`
-	// The actor's reward: the component of the verdict with the actor's name. Not set:
-	// the row's reward applies.
+	// The actor's reward: the value of the verdict's component with the actor's name. Not
+	// set: the actor's reward is the row's reward.
 	Reward *float64 `protobuf:"fixed64,5,opt,name=reward,proto3,oneof" json:"reward,omitempty"`
 	// The tokens of all model calls of the actor.
 	Usage         *UsageSum `protobuf:"bytes,6,opt,name=usage,proto3" json:"usage,omitempty"`
@@ -1405,7 +1408,7 @@ func (x *Actor) GetUsage() *UsageSum {
 // Why a rollout failed.
 type RowFailure struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The boundary: which part of the system failed.
+	// The boundary: the part of the system that failed, such as MODEL.
 	Boundary v11.Boundary `protobuf:"varint,1,opt,name=boundary,proto3,enum=gymmesh.rollout.v1.Boundary" json:"boundary,omitempty"`
 	// What happened: status code, message, reason and metadata.
 	Status *RowStatus `protobuf:"bytes,2,opt,name=status,proto3" json:"status,omitempty"`
@@ -1415,8 +1418,8 @@ type RowFailure struct {
 	Component string `protobuf:"bytes,4,opt,name=component,proto3" json:"component,omitempty"`
 	// The id of the model call or function call that failed; empty if no call failed.
 	CallId string `protobuf:"bytes,5,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
-	// If `gym-cli reverify` could not judge the stored rollout: when and by which
-	// verifier, in the form of Verification's `reverified`.
+	// If `gym-cli reverify` could not judge the stored rollout: when the command tried
+	// and with which verifier, in the form of Verification's `reverified`.
 	ReverifiedJson []byte `protobuf:"bytes,6,opt,name=reverified_json,json=reverifiedJson,proto3" json:"reverified_json,omitempty"`
 	// If `gym-cli reverify` could not judge the stored rollout: the previous verdicts, in
 	// the form of Verification's `previous`.

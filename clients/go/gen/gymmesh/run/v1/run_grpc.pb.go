@@ -34,8 +34,8 @@ const (
 //
 // A collector serves RunService on loopback or a unix socket, to callers with the
 // collector's token. Any other caller gets UNAUTHENTICATED / CREDENTIAL_INVALID. A
-// collector may also serve it at another address, to the callers that its configuration
-// names.
+// collector may also serve RunService at another address, to the callers that its
+// configuration names.
 type RunServiceClient interface {
 	// Lists the collector's runs, the newest first, one page per call.
 	ListRuns(ctx context.Context, in *ListRunsRequest, opts ...grpc.CallOption) (*ListRunsResponse, error)
@@ -151,8 +151,8 @@ func (c *runServiceClient) AcknowledgeGroups(ctx context.Context, in *Acknowledg
 //
 // A collector serves RunService on loopback or a unix socket, to callers with the
 // collector's token. Any other caller gets UNAUTHENTICATED / CREDENTIAL_INVALID. A
-// collector may also serve it at another address, to the callers that its configuration
-// names.
+// collector may also serve RunService at another address, to the callers that its
+// configuration names.
 type RunServiceServer interface {
 	// Lists the collector's runs, the newest first, one page per call.
 	ListRuns(context.Context, *ListRunsRequest) (*ListRunsResponse, error)

@@ -29,13 +29,13 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Judges rollouts. It is served at the address of the ResourceService whose sessions it
-// judges.
+// Judges rollouts. VerifyService is served at the address of the ResourceService whose
+// sessions it judges.
 type VerifyServiceClient interface {
-	// Judges one attempt. The agent calls it after the rollout has stopped and before it
-	// closes the session; without a session if `verify_needs_session` is false. If a
-	// required session does not exist or no longer exists, the call is NOT_FOUND /
-	// SESSION_NOT_FOUND. A session that is not required is ignored.
+	// Judges one attempt. The agent calls Verify after the rollout has stopped and before
+	// the agent closes the session. If `verify_needs_session` is false, Verify can also be
+	// called without a session. If a required session does not exist or no longer exists,
+	// the call is NOT_FOUND / SESSION_NOT_FOUND. A session that is not required is ignored.
 	//
 	// The verdict is VERIFIED with a finite reward; PENDING if it follows later or with
 	// the group; SKIPPED, with a reason, if the environment deliberately does not judge
@@ -44,7 +44,7 @@ type VerifyServiceClient interface {
 	// VERIFIER_TIMEOUT. A bad or empty answer of the model is not a fault and is judged.
 	// The same request returns the same verdict, unless the verifier asks a judge model.
 	//
-	// An error has no `model_usage`. If models were called before it, the status's
+	// An error has no `model_usage`. If models were called before the error, the status's
 	// details have a gymmesh.errors.v1.ModelUsage after the ErrorInfo.
 	Verify(ctx context.Context, in *VerifyRequest, opts ...grpc.CallOption) (*VerifyResponse, error)
 	// Judges the repeats of one task together (ranking, diversity, relative rewards). The
@@ -86,13 +86,13 @@ func (c *verifyServiceClient) VerifyGroup(ctx context.Context, in *VerifyGroupRe
 // All implementations must embed UnimplementedVerifyServiceServer
 // for forward compatibility.
 //
-// Judges rollouts. It is served at the address of the ResourceService whose sessions it
-// judges.
+// Judges rollouts. VerifyService is served at the address of the ResourceService whose
+// sessions it judges.
 type VerifyServiceServer interface {
-	// Judges one attempt. The agent calls it after the rollout has stopped and before it
-	// closes the session; without a session if `verify_needs_session` is false. If a
-	// required session does not exist or no longer exists, the call is NOT_FOUND /
-	// SESSION_NOT_FOUND. A session that is not required is ignored.
+	// Judges one attempt. The agent calls Verify after the rollout has stopped and before
+	// the agent closes the session. If `verify_needs_session` is false, Verify can also be
+	// called without a session. If a required session does not exist or no longer exists,
+	// the call is NOT_FOUND / SESSION_NOT_FOUND. A session that is not required is ignored.
 	//
 	// The verdict is VERIFIED with a finite reward; PENDING if it follows later or with
 	// the group; SKIPPED, with a reason, if the environment deliberately does not judge
@@ -101,7 +101,7 @@ type VerifyServiceServer interface {
 	// VERIFIER_TIMEOUT. A bad or empty answer of the model is not a fault and is judged.
 	// The same request returns the same verdict, unless the verifier asks a judge model.
 	//
-	// An error has no `model_usage`. If models were called before it, the status's
+	// An error has no `model_usage`. If models were called before the error, the status's
 	// details have a gymmesh.errors.v1.ModelUsage after the ErrorInfo.
 	Verify(context.Context, *VerifyRequest) (*VerifyResponse, error)
 	// Judges the repeats of one task together (ranking, diversity, relative rewards). The

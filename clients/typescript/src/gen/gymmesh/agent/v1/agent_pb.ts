@@ -105,7 +105,7 @@ export type RolloutOptions = Message<"gymmesh.agent.v1.RolloutOptions"> & {
   skipVerification: boolean;
 
   /**
-   * The most events of the attempt. If they exceed it, the attempt fails with
+   * The most events of the attempt. An attempt with more events fails with
    * ATTEMPT_TOO_LARGE.
    *
    * @generated from field: optional uint64 max_events = 11;
@@ -113,8 +113,8 @@ export type RolloutOptions = Message<"gymmesh.agent.v1.RolloutOptions"> & {
   maxEvents?: bigint | undefined;
 
   /**
-   * The most bytes of the attempt's events, serialised. If they exceed it, the attempt
-   * fails with ATTEMPT_TOO_LARGE.
+   * The most bytes of the attempt's events, serialised. An attempt with more bytes fails
+   * with ATTEMPT_TOO_LARGE.
    *
    * @generated from field: optional uint64 max_event_bytes = 12;
    */
@@ -522,7 +522,7 @@ export const CollectResponseSchema: GenMessage<CollectResponse> = /*@__PURE__*/
 export type CollectWelcome = Message<"gymmesh.agent.v1.CollectWelcome"> & {
   /**
    * True when the stream continues after `last_cursor`, or is new; false when the
-   * agent lost it.
+   * agent lost the stream.
    *
    * @generated from field: bool resumed = 1;
    */
@@ -731,7 +731,7 @@ export type GetAgentResponse = Message<"gymmesh.agent.v1.GetAgentResponse"> & {
   name: string;
 
   /**
-   * The agent's version. It changes when rollouts may change.
+   * The agent's version, which changes when rollouts may change.
    *
    * @generated from field: string version = 2;
    */
@@ -780,8 +780,9 @@ export type GetAgentResponse = Message<"gymmesh.agent.v1.GetAgentResponse"> & {
   contractVersion: string;
 
   /**
-   * The environment of tasks without one. A collector sets it in such a task before
-   * it sends the task. Empty: no default; each task must name its own.
+   * The environment of tasks that name no environment. A collector sets this environment
+   * in the task before it sends the task. Empty: no default; each task must name its own
+   * environment.
    *
    * @generated from field: string default_environment = 9;
    */
@@ -829,7 +830,7 @@ export const AgentService: GenService<{
    *   - a task without an environment is INVALID_ARGUMENT / REQUIRED_FIELD_MISSING with
    *     field `task.environment`;
    *   - a task that names another agent is NOT_FOUND / SERVICE_NOT_FOUND;
-   *   - an attempt that already runs here is ALREADY_EXISTS / ROLLOUT_EXISTS;
+   *   - an attempt that the agent already runs is ALREADY_EXISTS / ROLLOUT_EXISTS;
    *   - a server that is shutting down answers UNAVAILABLE / DRAINING.
    * The server may refuse an id or name (of a rollout, run, environment, agent or model)
    * with control characters, or with more than 512 characters: INVALID_ARGUMENT /

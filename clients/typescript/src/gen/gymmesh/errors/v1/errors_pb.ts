@@ -46,7 +46,7 @@ export type ReasonRule = Message<"gymmesh.errors.v1.ReasonRule"> & {
 
   /**
    * Whether a retry with new ids and in a new session may succeed. An agent
-   * copies it to `Failure.retry_safe`. Exception: once a session may exist, a
+   * copies this value to `Failure.retry_safe`. Exception: once a session may exist, a
    * `retry_safe` of false in GetEnvironment takes precedence.
    *
    * @generated from field: bool retry_safe = 2;
@@ -212,7 +212,7 @@ export enum ErrorReason {
   DRAINING = 22,
 
   /**
-   * RESOURCE_EXHAUSTED. A bounded queue is full; RetryInfo says when to retry.
+   * RESOURCE_EXHAUSTED. The server's queue is full; RetryInfo says when to retry.
    * Example: {"reason": "QUEUE_FULL", "domain": "gymmesh",
    * "metadata": {"queue": "model", "limit": "4096"}}
    *
@@ -354,7 +354,7 @@ export enum ErrorReason {
   MODEL_QUOTA_SPENT = 47,
 
   /**
-   * UNAUTHENTICATED. The endpoint refused the service's own credential.
+   * UNAUTHENTICATED. The model endpoint refused the model service's credential.
    * Example: {"reason": "MODEL_CREDENTIAL_REFUSED", "domain": "gymmesh",
    * "metadata": {"model": "policy", "http_status": "401"}}
    *
@@ -382,7 +382,7 @@ export enum ErrorReason {
   REQUEST_ID_REUSED = 50,
 
   /**
-   * NOT_FOUND. No response with that request_id is being generated here.
+   * NOT_FOUND. The model service is not generating a response with that request_id.
    * Example: {"reason": "RESPONSE_NOT_FOUND", "domain": "gymmesh",
    * "metadata": {"request_id": "r-17/1/c2"}}
    *
@@ -401,7 +401,8 @@ export enum ErrorReason {
   TOKENS_DIVERGED = 52,
 
   /**
-   * ABORTED. The weights of a rollout are more versions old than its options allow.
+   * ABORTED. The rollout used weights that are older, in versions, than the rollout's
+   * options allow.
    * Example: {"reason": "WEIGHTS_STALE", "domain": "gymmesh",
    * "metadata": {"oldest": "41", "current": "46", "max_staleness": "4"}}
    *
@@ -430,8 +431,8 @@ export enum ErrorReason {
   SIDE_DATA_NOT_FOUND = 59,
 
   /**
-   * NOT_FOUND. The session never existed here, was closed, or was ended because it was
-   * idle.
+   * NOT_FOUND. The session never existed at this instance, was closed, or was ended
+   * because it was idle.
    * Example: {"reason": "SESSION_NOT_FOUND", "domain": "gymmesh",
    * "metadata": {"session_id": "s-8", "instance_id": "math-0"}}
    *
@@ -459,8 +460,8 @@ export enum ErrorReason {
   TOOL_NOT_FOUND = 62,
 
   /**
-   * INTERNAL. The environment's code failed in a tool, in a turn or while opening a
-   * session; this is not the model's mistake, and the model does not see it. If known,
+   * INTERNAL. The environment's code, not the model, failed in a tool, in a turn or while
+   * opening a session; the model does not see the failure. If known,
    * the metadata has the exception and the line of code that raised it.
    * Example: {"reason": "ENVIRONMENT_FAULT", "domain": "gymmesh",
    * "metadata": {"environment": "sql", "stage": "call_tool",
@@ -549,7 +550,7 @@ export enum ErrorReason {
   CURSOR_LOST = 83,
 
   /**
-   * ALREADY_EXISTS. That attempt of the rollout is already running here.
+   * ALREADY_EXISTS. The agent already runs that attempt of the rollout.
    * Example: {"reason": "ROLLOUT_EXISTS", "domain": "gymmesh",
    * "metadata": {"rollout_id": "r-17", "attempt": "1"}}
    *
@@ -568,7 +569,7 @@ export enum ErrorReason {
   ATTEMPT_TOO_LARGE = 85,
 
   /**
-   * NOT_FOUND. The collector has no run of that id.
+   * NOT_FOUND. The collector has no run with that id.
    * Example: {"reason": "RUN_NOT_FOUND", "domain": "gymmesh",
    * "metadata": {"run_id": "run-3"}}
    *
@@ -587,10 +588,10 @@ export enum ErrorReason {
 
   /**
    * ABORTED. The consumer had no stream for a whole lease (`cause` is `lease`), another
-   * process took the consumer's name (`name`), or the collector was restarted
-   * without its notes of the groups (`restart`). The consumer must start again without a cursor, and drop the groups
-   * that it has not acknowledged. The collector sends these groups to other consumers;
-   * after a restart, it sends them to nobody.
+   * process took the consumer's name (`name`), or the collector was restarted without its
+   * notes of the groups (`restart`). The consumer must start again without a cursor, and
+   * drop the groups that it has not acknowledged. The collector sends these groups to
+   * other consumers; after a restart, it sends them to nobody.
    * Example: {"reason": "CONSUMER_REPLACED", "domain": "gymmesh",
    * "metadata": {"consumer": "rank-2", "cause": "lease"}}
    *
@@ -608,7 +609,7 @@ export enum ErrorReason {
   LEASE_NOT_FOUND = 100,
 
   /**
-   * ALREADY_EXISTS. Another live instance has this id.
+   * ALREADY_EXISTS. Another live instance already has this id.
    * Example: {"reason": "INSTANCE_EXISTS", "domain": "gymmesh",
    * "metadata": {"instance_id": "math-0"}}
    *
@@ -625,10 +626,10 @@ export enum ErrorReason {
   MUX_BROKEN = 110,
 
   /**
-   * NOT_FOUND. The sandbox never existed here, has ended, or reached its time limit. If the
-   * service knows why the sandbox ended, `cause` says so: `asked` (by a call), `expired`
-   * (the owner's lease), `life` (its lifetime), `out_of_memory`, `removed` (by an
-   * operator), `shutdown` or `lost`.
+   * NOT_FOUND. The sandbox never existed at this instance, has ended, or reached its time
+   * limit. If the service knows why the sandbox ended, `cause` says so: `asked` (by a
+   * call), `expired` (the owner's lease), `life` (its lifetime), `out_of_memory`,
+   * `removed` (by an operator), `shutdown` or `lost`.
    * Example: {"reason": "SANDBOX_NOT_FOUND", "domain": "gymmesh",
    * "metadata": {"sandbox_id": "b-8", "instance_id": "boxes-0", "cause": "expired"}}
    *
@@ -698,7 +699,8 @@ export enum ErrorReason {
   SANDBOX_DISK_FULL = 126,
 
   /**
-   * NOT_FOUND. No image, folder or snapshot of that name exists here or can be fetched.
+   * NOT_FOUND. No image, folder or snapshot of that name exists at the service or can be
+   * fetched.
    * Example: {"reason": "SANDBOX_IMAGE_NOT_FOUND", "domain": "gymmesh",
    * "metadata": {"image": "python:3.13"}}
    *
@@ -744,8 +746,8 @@ export enum ErrorReason {
   SANDBOX_PATH_INVALID = 131,
 
   /**
-   * NOT_FOUND. No process with that id was started here, or the record of its end is no
-   * longer kept.
+   * NOT_FOUND. No process with that id was started in the sandbox, or the service no
+   * longer keeps the record of the process's end.
    * Example: {"reason": "SANDBOX_PROCESS_NOT_FOUND", "domain": "gymmesh",
    * "metadata": {"process_id": "p-3"}}
    *
@@ -763,7 +765,7 @@ export enum ErrorReason {
   SANDBOX_PORT_UNREACHABLE = 133,
 
   /**
-   * NOT_FOUND. There is no file of that path in the sandbox.
+   * NOT_FOUND. The sandbox has no file at that path.
    * Example: {"reason": "SANDBOX_FILE_NOT_FOUND", "domain": "gymmesh",
    * "metadata": {"path": "/work/a.txt"}}
    *
@@ -772,8 +774,8 @@ export enum ErrorReason {
   SANDBOX_FILE_NOT_FOUND = 134,
 
   /**
-   * PERMISSION_DENIED. The sandbox's user that the call acts as lacks the permission for
-   * the file or for a folder above it.
+   * PERMISSION_DENIED. The call's user in the sandbox lacks the permission for the file
+   * or for a folder above the file.
    * Example: {"reason": "SANDBOX_FILE_DENIED", "domain": "gymmesh",
    * "metadata": {"path": "/root/key", "user": "sandbox"}}
    *
@@ -802,7 +804,7 @@ export enum ErrorReason {
   PROGRAM_FAILED = 141,
 
   /**
-   * ABORTED. The program was killed, but not by an action of the policy.
+   * ABORTED. Something other than an action of the policy killed the program.
    * Example: {"reason": "PROGRAM_KILLED", "domain": "gymmesh",
    * "metadata": {"program": "codex", "signal": "9"}}
    *

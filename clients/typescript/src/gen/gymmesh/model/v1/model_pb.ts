@@ -234,10 +234,10 @@ export type CreateResponseResponse = Message<"gymmesh.model.v1.CreateResponseRes
   queueUs: bigint;
 
   /**
-   * True when the answer came from an earlier call with the same request_id; `response`,
-   * `call_id` and `tokens` are then those of that call. Also true when the answer came
-   * from a response cache; `response` is then the cached one, and its tokens were not
-   * consumed again.
+   * True when the answer came from an earlier call with the same request_id. `response`,
+   * `call_id` and `tokens` are then those of the earlier call. Also true when the answer
+   * came from a response cache. `response` is then the cached response, and its tokens
+   * were not consumed again.
    *
    * @generated from field: bool from_cache = 5;
    */
@@ -254,7 +254,7 @@ export type CreateResponseResponse = Message<"gymmesh.model.v1.CreateResponseRes
   conversationToken: Uint8Array;
 
   /**
-   * Microseconds of the last request to the endpoint, the one that was answered.
+   * Microseconds of the last request to the endpoint, which the endpoint answered.
    *
    * @generated from field: uint64 endpoint_us = 7;
    */
@@ -944,8 +944,9 @@ export const ModelService: GenService<{
   /**
    * Stops the generation of an answer. The call that requested it then returns the
    * partial answer, with its tokens, as status `incomplete` and reason `aborted`.
-   * If no such call is running here, AbortResponse is NOT_FOUND / RESPONSE_NOT_FOUND. If
-   * GetModel does not have `abort`, it is UNIMPLEMENTED / NOT_OFFERED.
+   * If the service is not running a call with this request_id, AbortResponse is NOT_FOUND
+   * / RESPONSE_NOT_FOUND. If GetModel does not have `abort`, AbortResponse is
+   * UNIMPLEMENTED / NOT_OFFERED.
    *
    * @generated from rpc gymmesh.model.v1.ModelService.AbortResponse
    */

@@ -21,7 +21,7 @@ export const file_gymmesh_model_v1_retries: GenFile = /*@__PURE__*/
  */
 export type CallRetries = Message<"gymmesh.model.v1.CallRetries"> & {
   /**
-   * Why the request before failed: an ErrorReason without its prefix, such as
+   * Why the previous request failed: an ErrorReason without its prefix, such as
    * `MODEL_RATE_LIMITED`.
    *
    * @generated from field: string reason = 1;

@@ -54,14 +54,14 @@ export const CaptureOptionsSchema: GenMessage<CaptureOptions> = /*@__PURE__*/
   messageDesc(file_gymmesh_model_v1_tokens, 0);
 
 /**
- * A range of output tokens that one version of the weights generated. It ends where the
- * next span begins.
+ * A range of output tokens that one version of the weights generated. The range ends
+ * where the next span begins.
  *
  * @generated from message gymmesh.model.v1.WeightsSpan
  */
 export type WeightsSpan = Message<"gymmesh.model.v1.WeightsSpan"> & {
   /**
-   * The version of the weights. It increases with every update.
+   * The version of the weights, which increases with every update.
    *
    * @generated from field: uint64 version = 1;
    */
@@ -127,14 +127,14 @@ export const ConstrainedSpanSchema: GenMessage<ConstrainedSpan> = /*@__PURE__*/
   messageDesc(file_gymmesh_model_v1_tokens, 2);
 
 /**
- * A tensor that belongs to the tokens of a call, with one row for each token of a range:
- * routed experts, a teacher's log probabilities, values.
+ * A tensor that belongs to the tokens of a call, such as routed experts, a teacher's log
+ * probabilities or values. The tensor has one row for each token of a range.
  * Tokens are counted over the call's whole prompt and output. A call carries only
  * rows that earlier calls of the conversation do not have. A call that is a fork has the
- * rows from its first token on. If two calls of a conversation have a row for the same
- * token, a reader must use the row of the earlier call, because the model sampled with
- * it. The last output token usually has no row, because no forward pass read that token.
- * The next call then has that row.
+ * rows from the first token of its prompt on. If two calls of a conversation have a row
+ * for the same token, a reader must use the row of the earlier call, because the model
+ * sampled with it. The last output token usually has no row, because no forward pass read
+ * that token. The next call then has that row.
  *
  * @generated from message gymmesh.model.v1.SideData
  */
@@ -147,8 +147,8 @@ export type SideData = Message<"gymmesh.model.v1.SideData"> & {
   name: string;
 
   /**
-   * The type of each number, by numpy's name and little-endian: `int8`, `uint8`,
-   * `int16`, `uint16`, `int32`, `float16`, `bfloat16` or `float32`.
+   * The type of each number, as numpy names it: `int8`, `uint8`, `int16`, `uint16`,
+   * `int32`, `float16`, `bfloat16` or `float32`. The numbers are little-endian.
    *
    * @generated from field: string dtype = 2;
    */
@@ -170,16 +170,16 @@ export type SideData = Message<"gymmesh.model.v1.SideData"> & {
   firstToken: bigint;
 
   /**
-   * The number of tokens that have a row, at least 1. The last of these tokens is at most
-   * the call's last output token.
+   * The number of tokens that have a row, at least 1. No token after the call's last
+   * output token has a row.
    *
    * @generated from field: uint64 tokens = 5;
    */
   tokens: bigint;
 
   /**
-   * The numbers, row after row, if they are at most 4,096 bytes. Otherwise empty, and
-   * `location` is set.
+   * The numbers, row after row, if they have at most 4,096 bytes. If they have more
+   * bytes, `data` is empty and `location` is set.
    *
    * @generated from field: bytes data = 6;
    */
@@ -190,14 +190,14 @@ export type SideData = Message<"gymmesh.model.v1.SideData"> & {
    * them. The URL ends with `/XY/DIGEST`: the digest in lower-case hexadecimal digits, in
    * a folder named by the digest's first two digits. The file was complete before the
    * answer was sent. A reader that cannot access the folder calls ReadSideData of the
-   * model service. The service may delete the oldest files, as its configuration says.
+   * model service. The service may delete the oldest files (configuration `side_data`).
    *
    * @generated from field: string location = 7;
    */
   location: string;
 
   /**
-   * The SHA-256 of the numbers. A reader must check it before using the numbers.
+   * The SHA-256 of the numbers. A reader must check this digest before using the numbers.
    *
    * @generated from field: bytes digest = 8;
    */
@@ -212,7 +212,7 @@ export const SideDataSchema: GenMessage<SideData> = /*@__PURE__*/
   messageDesc(file_gymmesh_model_v1_tokens, 3);
 
 /**
- * Declares that a prompt does not begin with the tokens of the parent call.
+ * A declaration that a prompt does not begin with the tokens of the parent call.
  *
  * @generated from message gymmesh.model.v1.Fork
  */
@@ -269,8 +269,8 @@ export type TokenCapture = Message<"gymmesh.model.v1.TokenCapture"> & {
   outputTokenIds: Uint8Array;
 
   /**
-   * The log probability of each output token, each a little-endian float32. One for each
-   * of `output_token_ids`, or empty if not captured.
+   * The log probability of each of `output_token_ids`, as a little-endian float32; empty
+   * if log probabilities were not captured.
    *
    * @generated from field: bytes logprobs = 3;
    */
@@ -284,7 +284,7 @@ export type TokenCapture = Message<"gymmesh.model.v1.TokenCapture"> & {
   weights: WeightsSpan[];
 
   /**
-   * Set if the prompt does not begin with the parent call's tokens.
+   * Set if the prompt does not begin with the parent call's tokens: where and why.
    *
    * @generated from field: optional gymmesh.model.v1.Fork fork = 5;
    */
@@ -300,8 +300,8 @@ export type TokenCapture = Message<"gymmesh.model.v1.TokenCapture"> & {
   promptPrefixTokens: number;
 
   /**
-   * The SHA-256 of the tokenizer and chat template, with which a trainer can check that
-   * its own are the same; may be empty.
+   * The SHA-256 of the tokenizer and chat template; may be empty. A trainer can compare
+   * this digest with that of its own tokenizer and chat template.
    *
    * @generated from field: bytes tokenizer_digest = 7;
    */
@@ -323,7 +323,8 @@ export type TokenCapture = Message<"gymmesh.model.v1.TokenCapture"> & {
   constrained: ConstrainedSpan[];
 
   /**
-   * Tensors that belong to the tokens, if requested and available.
+   * Tensors that belong to the tokens, if the caller requested them and the backend has
+   * them.
    *
    * @generated from field: repeated gymmesh.model.v1.SideData side_data = 10;
    */

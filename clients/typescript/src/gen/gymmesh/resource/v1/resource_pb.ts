@@ -95,7 +95,7 @@ export type GetEnvironmentResponse = Message<"gymmesh.resource.v1.GetEnvironment
   name: string;
 
   /**
-   * The environment's version. It changes when tools or verdicts may change.
+   * The environment's version, which changes when tools or verdicts may change.
    *
    * @generated from field: string version = 2;
    */

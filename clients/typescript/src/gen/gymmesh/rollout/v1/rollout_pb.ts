@@ -12,10 +12,11 @@
 //   4. have exactly one `verified` before `completed`, with any status of the
 //      verification, and at most one before `failed`.
 // A stream that ends without a terminal event is broken: a reader must not use it as
-// data. A reader skips an event of an unknown kind if `ignorable` is true. Otherwise it
-// fails the rollout with CONTRACT_VIOLATED. An unknown value of StopReason,
-// VerificationStatus or Boundary is also CONTRACT_VIOLATED, because the outcome would be
-// a guess. A reader treats an unknown value of any other enum as UNSPECIFIED.
+// data. A reader skips an event of an unknown kind if `ignorable` is true. If `ignorable`
+// is false, the reader fails the rollout with CONTRACT_VIOLATED. An unknown value of
+// StopReason, VerificationStatus or Boundary is also CONTRACT_VIOLATED, because the
+// outcome would be a guess. A reader treats an unknown value of any other enum as
+// UNSPECIFIED.
 //
 // Conversations. Each event has only new items. To find the conversation of a model
 // call, follow its parents:
@@ -180,8 +181,8 @@ export type RewardComponent = Message<"gymmesh.rollout.v1.RewardComponent"> & {
   /**
    * The component's name, the same for every task of an environment. A component with
    * the name of an actor (ModelCallCompleted.actor) is that actor's reward. Trainers that
-   * learn from each actor's conversation use the actor's component. For an actor without
-   * a component, they use the scalar reward.
+   * learn from each actor's conversation use this reward. If an actor has no component,
+   * the trainers use the scalar reward.
    *
    * @generated from field: string name = 1;
    */
@@ -210,9 +211,9 @@ export const RewardComponentSchema: GenMessage<RewardComponent> = /*@__PURE__*/
   messageDesc(file_gymmesh_rollout_v1_rollout, 2);
 
 /**
- * A reward for a part of a rollout, for trainers that give credit to turns. The part
- * is a range of model calls of one actor and, if known, a range of output tokens
- * within them.
+ * A reward for a part of a rollout, for trainers that reward single turns. The part is a
+ * range of model calls of one actor. If token positions are known, the part is a range of
+ * output tokens within these calls.
  *
  * @generated from message gymmesh.rollout.v1.RewardSpan
  */
@@ -277,9 +278,9 @@ export const RewardSpanSchema: GenMessage<RewardSpan> = /*@__PURE__*/
   messageDesc(file_gymmesh_rollout_v1_rollout, 3);
 
 /**
- * The state of a session when its rollout has stopped, with which the rollout can be
- * judged again. The state may contain expected answers, so it is written to the row, but
- * not to exports or bundles.
+ * The state of a session when its rollout has stopped. With this state, the rollout can
+ * be judged again. The state may contain expected answers. So the row has the state, but
+ * exports and bundles omit it.
  *
  * @generated from message gymmesh.rollout.v1.FinalState
  */
@@ -292,8 +293,7 @@ export type FinalState = Message<"gymmesh.rollout.v1.FinalState"> & {
   stateJson: Uint8Array;
 
   /**
-   * Why the state was not kept (it is not JSON, or too large), in one line; empty
-   * otherwise.
+   * If the state was not kept: why (the state is not JSON, or is too large), in one line.
    *
    * @generated from field: string omitted = 2;
    */
@@ -356,8 +356,8 @@ export type Verification = Message<"gymmesh.rollout.v1.Verification"> & {
   status: VerificationStatus;
 
   /**
-   * The scalar reward, a finite number, typically between 0.0 and 1.0. Set exactly when
-   * status is VERIFIED.
+   * The scalar reward, a finite number, typically between 0.0 and 1.0. The reward is set
+   * if the status is VERIFIED, and only then.
    *
    * @generated from field: optional double reward = 2;
    */
@@ -386,7 +386,7 @@ export type Verification = Message<"gymmesh.rollout.v1.Verification"> & {
   verifier: string;
 
   /**
-   * The verifier's version. It changes whenever verdicts may change.
+   * The verifier's version, which changes whenever verdicts may change.
    *
    * @generated from field: string verifier_version = 6;
    */
@@ -400,7 +400,7 @@ export type Verification = Message<"gymmesh.rollout.v1.Verification"> & {
   stages: VerificationStage[];
 
   /**
-   * Why the status is PENDING or SKIPPED, in one line; empty otherwise.
+   * If the status is PENDING or SKIPPED: why, in one line.
    *
    * @generated from field: string reason = 8;
    */
@@ -414,9 +414,9 @@ export type Verification = Message<"gymmesh.rollout.v1.Verification"> & {
   modelUsage: ModelCallUsage[];
 
   /**
-   * True for a PENDING verdict of an environment that judges groups. The agent sets it.
-   * Once all repeats of the task have ended, the collector has them judged together
-   * (AgentService.JudgeGroup).
+   * True for a PENDING verdict of an environment that judges groups. The agent sets this
+   * field. Once all repeats of the task have ended, the collector calls
+   * AgentService.JudgeGroup, which judges all repeats together.
    *
    * @generated from field: bool awaits_group = 10;
    */
@@ -431,16 +431,16 @@ export type Verification = Message<"gymmesh.rollout.v1.Verification"> & {
   explanation: string;
 
   /**
-   * The name of a reference implementation, such as `nemo`, if the environment returned
-   * that implementation's verdict, right or wrong. Empty: the environment's own verdict.
-   * The version then also has the name (`2+nemo`).
+   * If the environment returned the verdict of a reference implementation, right or
+   * wrong: the implementation's name, such as `nemo`. `version` then also has this name,
+   * as in `2+nemo`. Empty: the environment returned its own verdict.
    *
    * @generated from field: string compat = 12;
    */
   compat: string;
 
   /**
-   * Rewards for parts of the rollout; may be empty. They do not change `reward`.
+   * Rewards for parts of the rollout; may be empty. These rewards do not change `reward`.
    *
    * @generated from field: repeated gymmesh.rollout.v1.RewardSpan spans = 13;
    */
@@ -448,7 +448,7 @@ export type Verification = Message<"gymmesh.rollout.v1.Verification"> & {
 
   /**
    * If `gym-cli reverify` judged the stored rollout again: when, by which verifier and
-   * how, as a JSON object. Only rows have this field; a verifier leaves it empty.
+   * how, as a JSON object. Only rows have this field; verifiers never set it.
    *
    * @generated from field: bytes reverified_json = 14;
    */
@@ -491,14 +491,14 @@ export type ModelCallUsage = Message<"gymmesh.rollout.v1.ModelCallUsage"> & {
   calls: number;
 
   /**
-   * The prompt tokens of all these calls together.
+   * The prompt tokens of all the calls to this model together.
    *
    * @generated from field: int64 input_tokens = 3;
    */
   inputTokens: bigint;
 
   /**
-   * The answer tokens of all these calls together.
+   * The answer tokens of all the calls to this model together.
    *
    * @generated from field: int64 output_tokens = 4;
    */
@@ -519,22 +519,23 @@ export const ModelCallUsageSchema: GenMessage<ModelCallUsage> = /*@__PURE__*/
  */
 export type CallTimings = Message<"gymmesh.rollout.v1.CallTimings"> & {
   /**
-   * The time that the call waited for a free place before it was sent.
+   * The time that the call waited, because of a limit of concurrent calls, before it was
+   * sent.
    *
    * @generated from field: uint64 queue_us = 1;
    */
   queueUs: bigint;
 
   /**
-   * The time from sending the call to the complete answer, as the caller saw it.
+   * The time from sending the call to the complete answer, as measured by the caller.
    *
    * @generated from field: uint64 total_us = 2;
    */
   totalUs: bigint;
 
   /**
-   * Only for a model call: the time of the last request to the endpoint, the one that
-   * was answered, as the model service saw it.
+   * Only for a model call: the time of the last request to the endpoint, which the
+   * endpoint answered, as measured by the model service.
    *
    * @generated from field: uint64 endpoint_us = 4;
    */
@@ -542,7 +543,7 @@ export type CallTimings = Message<"gymmesh.rollout.v1.CallTimings"> & {
 
   /**
    * Only for a model call: the time of earlier requests, which failed, and of the waits
-   * between requests.
+   * between all requests.
    *
    * @generated from field: uint64 retry_us = 5;
    */
@@ -863,7 +864,7 @@ export type Started = Message<"gymmesh.rollout.v1.Started"> & {
 
   /**
    * How many items, from the start of `items`, are the agent's own (its system prompt
-   * and examples). The task's input follows them.
+   * and examples). The task's input follows these items.
    *
    * @generated from field: uint32 preamble_items = 12;
    */
@@ -913,15 +914,15 @@ export const ProgramSchema: GenMessage<Program> = /*@__PURE__*/
   messageDesc(file_gymmesh_rollout_v1_rollout, 12);
 
 /**
- * An image or another medium. It is sent once. Items refer to it by
- * `gymmesh-media:` and its digest instead of a URL. To restore an item, replace the
+ * An image or another medium, which is sent once. Instead of a URL, items have
+ * `gymmesh-media:` and the medium's digest. To restore an item, replace the
  * reference by the data URL `data:<media_type>;base64,<data>`.
  *
  * @generated from message gymmesh.rollout.v1.Media
  */
 export type Media = Message<"gymmesh.rollout.v1.Media"> & {
   /**
-   * `sha256:` and 64 hexadecimal digits, over `data`.
+   * The digest of `data`: `sha256:` and 64 hexadecimal digits.
    *
    * @generated from field: string digest = 1;
    */
@@ -994,8 +995,8 @@ export type SandboxOpened = Message<"gymmesh.rollout.v1.SandboxOpened"> & {
 
   /**
    * How the sandbox ended. Absent: the sandbox was still running when the rollout ended,
-   * and ends with the session. Only rows and folded rollouts have this field; its value
-   * is from the event SandboxEnded.
+   * and ends with the session. Only rows and folded rollouts have this field. The value
+   * is copied from the event SandboxEnded.
    *
    * @generated from field: optional gymmesh.rollout.v1.SandboxEnd end = 3;
    */
@@ -1010,8 +1011,8 @@ export const SandboxOpenedSchema: GenMessage<SandboxOpened> = /*@__PURE__*/
   messageDesc(file_gymmesh_rollout_v1_rollout, 15);
 
 /**
- * A sandbox ended before the terminal event. Sent at most once for each sandbox, and only
- * after an event SandboxOpened for it.
+ * A sandbox ended before the terminal event. The agent sends this event at most once for
+ * each sandbox, and only after an event SandboxOpened for the sandbox.
  *
  * @generated from message gymmesh.rollout.v1.SandboxEnded
  */
@@ -1024,14 +1025,14 @@ export type SandboxEnded = Message<"gymmesh.rollout.v1.SandboxEnded"> & {
   sandboxId: string;
 
   /**
-   * The instance that ran it.
+   * The id of the service instance that ran the sandbox.
    *
    * @generated from field: string instance_id = 2;
    */
   instanceId: string;
 
   /**
-   * How it ended.
+   * How the sandbox ended.
    *
    * @generated from field: gymmesh.rollout.v1.SandboxEnd end = 3;
    */
@@ -1101,7 +1102,8 @@ export type ProgramEnded = Message<"gymmesh.rollout.v1.ProgramEnded"> & {
   detail: string;
 
   /**
-   * The end of the program's output. The beginning may be cut anywhere.
+   * The last part of the program's output. This part may begin in the middle of a
+   * line or character.
    *
    * @generated from field: bytes output_tail = 4;
    */
@@ -1122,7 +1124,7 @@ export const ProgramEndedSchema: GenMessage<ProgramEnded> = /*@__PURE__*/
  */
 export type OutputDelta = Message<"gymmesh.rollout.v1.OutputDelta"> & {
   /**
-   * The model call that generates it.
+   * The id of the model call that generates the piece.
    *
    * @generated from field: string call_id = 1;
    */
@@ -1253,7 +1255,7 @@ export type ModelCallCompleted = Message<"gymmesh.rollout.v1.ModelCallCompleted"
   timings?: CallTimings | undefined;
 
   /**
-   * How often the model service retried the endpoint, by reason.
+   * How often the model service retried the call at the endpoint, by reason.
    *
    * @generated from field: repeated gymmesh.model.v1.CallRetries retries = 11;
    */
@@ -1301,8 +1303,8 @@ export type ModelCallCompleted = Message<"gymmesh.rollout.v1.ModelCallCompleted"
   leftOut: string[];
 
   /**
-   * The texts that the model scored, in the environment's order, if the agent chose the
-   * answer among scored texts instead of sampling it. One of the texts is the answer,
+   * If the agent chose the answer among scored texts instead of sampling it: the texts
+   * that the model scored, in the environment's order. One of these texts is the answer,
    * and `trainable` is false. Empty for a sampled answer.
    *
    * @generated from field: repeated gymmesh.rollout.v1.ScoredChoice choices = 17;
@@ -1545,7 +1547,7 @@ export type Verified = Message<"gymmesh.rollout.v1.Verified"> & {
   verification?: Verification | undefined;
 
   /**
-   * How long verification took, as the agent saw it.
+   * How long verification took, as measured by the agent.
    *
    * @generated from field: gymmesh.rollout.v1.CallTimings timings = 2;
    */
@@ -1776,8 +1778,8 @@ export type Rollout = Message<"gymmesh.rollout.v1.Rollout"> & {
   modelCalls: ModelCallCompleted[];
 
   /**
-   * The tool calls, in the order of the model calls and of the function calls within
-   * each.
+   * The tool calls, ordered by the model calls that requested them, and then by their
+   * position in the model's answer.
    *
    * @generated from field: repeated gymmesh.rollout.v1.ToolCallRecord tool_calls = 8;
    */
@@ -1856,7 +1858,7 @@ export type Rollout = Message<"gymmesh.rollout.v1.Rollout"> & {
   sandboxes: SandboxOpened[];
 
   /**
-   * How the program that ran as the agent ended, if a program ran.
+   * If a program ran as the agent: how the program ended.
    *
    * @generated from field: optional gymmesh.rollout.v1.ProgramEnded program = 18;
    */

@@ -39,8 +39,8 @@ export const file_gymmesh_row_v1_row: GenFile = /*@__PURE__*/
   fileDesc("ChhneW1tZXNoL3Jvdy92MS9yb3cucHJvdG8SDmd5bW1lc2gucm93LnYxIrYKCgNSb3cSLAoccmVzcG9uc2VzX2NyZWF0ZV9wYXJhbXNfanNvbhgBIAEoDEIGiqAZAhABEi8KC2ZpcnN0X2l0ZW1zGAIgAygLMhouZ3ltbWVzaC5yZXNwb25zZXMudjEuSXRlbRI1CghyZXNwb25zZRgDIAEoCzIbLmd5bW1lc2gucm93LnYxLlJvd1Jlc3BvbnNlQgaKoBkCEAESGwoGcmV3YXJkGAQgASgBQgaKoBkCEAFIAIgBARIXCgd0YXNrX2lkGAUgASgJQgaKoBkCEAESGgoKcm9sbG91dF9pZBgGIAEoCUIGiqAZAhABEhYKBnJ1bl9pZBgHIAEoCUIGiqAZAhABEhwKDHJlcGVhdF9pbmRleBgIIAEoDUIGiqAZAhABEhcKB2F0dGVtcHQYCSABKA1CBoqgGQIQARIbCgtlbnZpcm9ubWVudBgKIAEoCUIGiqAZAhABEhUKBWFnZW50GAsgASgJQgaKoBkCEAESEQoEc2VlZBgMIAEoA0gBiAEBEisKBHRhZ3MYDSADKAsyHS5neW1tZXNoLnJvdy52MS5Sb3cuVGFnc0VudHJ5EjYKDHZlcmlmaWNhdGlvbhgOIAEoCzIgLmd5bW1lc2gucm9sbG91dC52MS5WZXJpZmljYXRpb24SOAoLZmluYWxfc3RhdGUYDyABKAsyHi5neW1tZXNoLnJvbGxvdXQudjEuRmluYWxTdGF0ZUgCiAEBEjMKC3N0b3BfcmVhc29uGBAgASgOMh4uZ3ltbWVzaC5yb2xsb3V0LnYxLlN0b3BSZWFzb24SEwoLc3RvcF9kZXRhaWwYESABKAkSNQoIbWV0YWRhdGEYEiABKAsyGy5neW1tZXNoLnJvdy52MS5Sb3dNZXRhZGF0YUIGiqAZAhABEjcKC21vZGVsX3VzYWdlGBMgAygLMiIuZ3ltbWVzaC5yb2xsb3V0LnYxLk1vZGVsQ2FsbFVzYWdlEiUKBmFjdG9ycxgUIAMoCzIVLmd5bW1lc2gucm93LnYxLkFjdG9yEigKBWNhbGxzGBUgAygLMhkuZ3ltbWVzaC5yb3cudjEuTW9kZWxDYWxsEiwKCnRvb2xfY2FsbHMYFiADKAsyGC5neW1tZXNoLnJvdy52MS5Ub29sQ2FsbBIjCgV0dXJucxgXIAMoCzIULmd5bW1lc2gucm93LnYxLlR1cm4SKwoHZmFpbHVyZRgYIAEoCzIaLmd5bW1lc2gucm93LnYxLlJvd0ZhaWx1cmUSMwoLYW5ub3RhdGlvbnMYGSADKAsyHi5neW1tZXNoLnJvbGxvdXQudjEuQW5ub3RhdGlvbhIoCgVtZWRpYRgaIAMoCzIZLmd5bW1lc2gucm9sbG91dC52MS5NZWRpYRI0CglzYW5kYm94ZXMYGyADKAsyIS5neW1tZXNoLnJvbGxvdXQudjEuU2FuZGJveE9wZW5lZBI2Cgdwcm9ncmFtGBwgASgLMiAuZ3ltbWVzaC5yb2xsb3V0LnYxLlByb2dyYW1FbmRlZEgDiAEBEhQKDHByb2dyYW1fbmFtZRgfIAEoCRIXCg9wcm9ncmFtX3ZlcnNpb24YICABKAkSGAoQdGFza19leHRyYXNfanNvbhgdIAEoDBIUCgxvdmVybGF5X2pzb24YHiABKAwaKwoJVGFnc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAFCCQoHX3Jld2FyZEIHCgVfc2VlZEIOCgxfZmluYWxfc3RhdGVCCgoIX3Byb2dyYW0i+QIKC1Jvd1Jlc3BvbnNlEhIKAmlkGAEgASgJQgaKoBkCEAESFgoGb2JqZWN0GAIgASgJQgaKoBkCEAESGgoKY3JlYXRlZF9hdBgDIAEoAUIGiqAZAhABEhUKBW1vZGVsGAQgASgJQgaKoBkCEAESFgoGc3RhdHVzGAUgASgJQgaKoBkCEAESHwoKZXJyb3JfanNvbhgGIAEoDEIGiqAZAhABSACIAQESLAoXaW5jb21wbGV0ZV9kZXRhaWxzX2pzb24YByABKAxCBoqgGQIQAUgBiAEBEjIKBm91dHB1dBgIIAMoCzIaLmd5bW1lc2gucmVzcG9uc2VzLnYxLkl0ZW1CBoqgGQIQARIvCgV1c2FnZRgJIAEoCzIYLmd5bW1lc2gucm93LnYxLlVzYWdlU3VtQgaKoBkCEAESFAoMb3ZlcmxheV9qc29uGAogASgMQg0KC19lcnJvcl9qc29uQhoKGF9pbmNvbXBsZXRlX2RldGFpbHNfanNvbiLTAQoIVXNhZ2VTdW0SHAoMaW5wdXRfdG9rZW5zGAEgASgDQgaKoBkCEAESMwoNY2FjaGVkX3Rva2VucxgCIAEoA0IciqAZGBABOhRpbnB1dF90b2tlbnNfZGV0YWlscxIdCg1vdXRwdXRfdG9rZW5zGAMgASgDQgaKoBkCEAESNwoQcmVhc29uaW5nX3Rva2VucxgEIAEoA0IdiqAZGRABOhVvdXRwdXRfdG9rZW5zX2RldGFpbHMSHAoMdG90YWxfdG9rZW5zGAUgASgDQgaKoBkCEAEiogIKC1Jvd01ldGFkYXRhEhsKC3N0ZXBzX3Rha2VuGAEgASgNQgaKoBkCEAESGgoKdG9vbHNfdXNlZBgCIAMoCUIGiqAZAhABEj8KDXRvb2xfb3V0Y29tZXMYAyADKAsyIC5neW1tZXNoLnJvdy52MS5Ub29sT3V0Y29tZUNvdW50QgaKoBkCEAESGAoIdmVyaWZpZWQYBCABKAhCBoqgGQIQARIRCgRzZWVkGAUgASgDSACIAQESGAoQd2VpZ2h0c192ZXJzaW9ucxgGIAMoBBIzCgd0aW1pbmdzGAcgASgLMhouZ3ltbWVzaC5yb3cudjEuUm93VGltaW5nc0IGiqAZAhABEhQKDG92ZXJsYXlfanNvbhgIIAEoDEIHCgVfc2VlZCJ5ChBUb29sT3V0Y29tZUNvdW50EhQKBG5hbWUYASABKAlCBoqgGQIQARI4CgdvdXRjb21lGAIgASgOMh8uZ3ltbWVzaC5yb2xsb3V0LnYxLlRvb2xPdXRjb21lQgaKoBkCEAESFQoFY2FsbHMYAyABKA1CBoqgGQIQASKUAQoKUm93VGltaW5ncxIaCgpzdGFydGVkX2F0GAEgASgBQgaKoBkCEAESGwoLZHVyYXRpb25fdXMYAiABKARCBoqgGQIQARIYCghtb2RlbF91cxgDIAEoBEIGiqAZAhABEhgKCHRvb2xzX3VzGAQgASgEQgaKoBkCEAESGQoJdmVyaWZ5X3VzGAUgASgEQgaKoBkCEAEi1QcKCU1vZGVsQ2FsbBIXCgdjYWxsX2lkGAEgASgJQgaKoBkCEAESFgoOcGFyZW50X2NhbGxfaWQYAiABKAkSEAoIZGV0YWNoZWQYAyABKAgSDQoFYWN0b3IYBCABKAkSFQoFbW9kZWwYBSABKAlCBoqgGQIQARIZCgl0cmFpbmFibGUYBiABKAhCBoqgGQIQARIqCgRsaW5rGAcgASgOMhwuZ3ltbWVzaC5yb2xsb3V0LnYxLkNhbGxMaW5rEhEKCXNpZGVfY2FsbBgIIAEoCRIpCgRmb3JrGAkgASgLMhYuZ3ltbWVzaC5tb2RlbC52MS5Gb3JrSACIAQESIgoCaWQYCiABKAlCEYqgGQ0KC3Jlc3BvbnNlX2lkSAGIAQESEwoGc3RhdHVzGAsgASgJSAKIAQESLwoFdXNhZ2UYDCABKAsyGy5neW1tZXNoLnJlc3BvbnNlcy52MS5Vc2FnZUgDiAEBEkgKEmluY29tcGxldGVfZGV0YWlscxgNIAEoCzInLmd5bW1lc2gucmVzcG9uc2VzLnYxLkluY29tcGxldGVEZXRhaWxzSASIAQESNwoFZXJyb3IYDiABKAsyIy5neW1tZXNoLnJlc3BvbnNlcy52MS5SZXNwb25zZUVycm9ySAWIAQESFwoKZmlyc3RfaXRlbRgPIAEoDUgGiAEBEhoKCml0ZW1fY291bnQYECABKA1CBoqgGQIQARIVCg1jb250ZXh0X2NvdW50GBEgASgNEhwKDGFuc3dlcl9jb3VudBgSIAEoDUIGiqAZAhABEikKBWl0ZW1zGBMgAygLMhouZ3ltbWVzaC5yZXNwb25zZXMudjEuSXRlbRIzCgZ0b2tlbnMYFCABKAsyHi5neW1tZXNoLm1vZGVsLnYxLlRva2VuQ2FwdHVyZUgHiAEBEjAKB3RpbWluZ3MYFSABKAsyHy5neW1tZXNoLnJvbGxvdXQudjEuQ2FsbFRpbWluZ3MSLgoHcmV0cmllcxgWIAMoCzIdLmd5bW1lc2gubW9kZWwudjEuQ2FsbFJldHJpZXMSHAoUcmVwbGFjZWRfcGFyYW1zX2pzb24YFyABKAwSEAoIbGVmdF9vdXQYGCADKAkSMQoHY2hvaWNlcxgZIAMoCzIgLmd5bW1lc2gucm9sbG91dC52MS5TY29yZWRDaG9pY2VCBwoFX2ZvcmtCBQoDX2lkQgkKB19zdGF0dXNCCAoGX3VzYWdlQhUKE19pbmNvbXBsZXRlX2RldGFpbHNCCAoGX2Vycm9yQg0KC19maXJzdF9pdGVtQgkKB190b2tlbnMi6wEKCFRvb2xDYWxsEhcKB2NhbGxfaWQYASABKAlCBoqgGQIQARIUCgRuYW1lGAIgASgJQgaKoBkCEAESFQoNbW9kZWxfY2FsbF9pZBgDIAEoCRINCgVhY3RvchgEIAEoCRI4CgdvdXRjb21lGAUgASgOMh8uZ3ltbWVzaC5yb2xsb3V0LnYxLlRvb2xPdXRjb21lQgaKoBkCEAESMAoHdGltaW5ncxgGIAEoCzIfLmd5bW1lc2gucm9sbG91dC52MS5DYWxsVGltaW5ncxITCgZyZXdhcmQYByABKAFIAIgBAUIJCgdfcmV3YXJkImEKBFR1cm4SFAoEdHVybhgBIAEoDUIGiqAZAhABEhUKDW1vZGVsX2NhbGxfaWQYAiABKAkSEwoGcmV3YXJkGAMgASgBSACIAQESDAoEZG9uZRgEIAEoCEIJCgdfcmV3YXJkIr4BCgVBY3RvchIUCgRuYW1lGAEgASgJQgaKoBkCEAESFgoGbW9kZWxzGAIgAygJQgaKoBkCEAESGwoLbW9kZWxfY2FsbHMYAyABKA1CBoqgGQIQARIZCgl0cmFpbmFibGUYBCABKAhCBoqgGQIQARITCgZyZXdhcmQYBSABKAFIAIgBARIvCgV1c2FnZRgGIAEoCzIYLmd5bW1lc2gucm93LnYxLlVzYWdlU3VtQgaKoBkCEAFCCQoHX3Jld2FyZCL3AQoKUm93RmFpbHVyZRI2Cghib3VuZGFyeRgBIAEoDjIcLmd5bW1lc2gucm9sbG91dC52MS5Cb3VuZGFyeUIGiqAZAhABEjEKBnN0YXR1cxgCIAEoCzIZLmd5bW1lc2gucm93LnYxLlJvd1N0YXR1c0IGiqAZAhABEhoKCnJldHJ5X3NhZmUYAyABKAhCBoqgGQIQARIZCgljb21wb25lbnQYBCABKAlCBoqgGQIQARIXCgdjYWxsX2lkGAUgASgJQgaKoBkCEAESFwoPcmV2ZXJpZmllZF9qc29uGAYgASgMEhUKDXByZXZpb3VzX2pzb24YByABKAwixgEKCVJvd1N0YXR1cxIUCgRjb2RlGAEgASgFQgaKoBkCEAESFwoHbWVzc2FnZRgCIAEoCUIGiqAZAhABEhYKBnJlYXNvbhgDIAEoCUIGiqAZAhABEkEKCG1ldGFkYXRhGAQgAygLMicuZ3ltbWVzaC5yb3cudjEuUm93U3RhdHVzLk1ldGFkYXRhRW50cnlCBoqgGQIQARovCg1NZXRhZGF0YUVudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAFCcAoRaW8uZ3ltbWVzaC5yb3cudjFCCFJvd1Byb3RvUAFaPmdpdGh1Yi5jb20vZ3ltbWVzaC9neW1tZXNoL2NsaWVudHMvZ28vZ2VuL2d5bW1lc2gvcm93L3YxO3Jvd3YxqgIOR3ltbWVzaC5Sb3cuVjFiBnByb3RvMw", [file_gymmesh_json_v1_json, file_gymmesh_model_v1_retries, file_gymmesh_model_v1_tokens, file_gymmesh_responses_v1_responses, file_gymmesh_rollout_v1_rollout]);
 
 /**
- * One rollout. A completed rollout has `verification` and `stop_reason`. A failed
- * rollout has `failure` and everything that happened before it.
+ * The record of one rollout. A completed rollout has `verification` and `stop_reason`.
+ * A failed rollout has `failure` and everything that happened before the failure.
  *
  * @generated from message gymmesh.row.v1.Row
  */
@@ -49,11 +49,11 @@ export type Row = Message<"gymmesh.row.v1.Row"> & {
    * The Responses parameters with which the agent called the model: the task's
    * parameters, with the agent's defaults and the session's tools. `input` is always the
    * task's input. Images in `media` are replaced by their digests. A rollout that never
-   * started has the task's parameters. If a program ran as the agent, these are not the
-   * program's parameters, but those that an agent without a program would send; the same
-   * applies to the parameters in `response`. The program's own request is in an
-   * annotation `AGENT.gateway_request` of its model call. A call without this annotation
-   * has the request of the nearest earlier call of the same actor with the annotation.
+   * started has the task's parameters. If a program ran as the agent, this key and
+   * `response` have the parameters that an agent without a program would send. The
+   * program's own request is in an annotation `AGENT.gateway_request` of its model call.
+   * If a call has no such annotation, its request is in the annotation of the nearest
+   * earlier call of the same actor.
    *
    * @generated from field: bytes responses_create_params_json = 1;
    */
@@ -61,8 +61,8 @@ export type Row = Message<"gymmesh.row.v1.Row"> & {
 
   /**
    * The first items of the conversation, set only if the agent or the environment added
-   * items to the task's input. The model saw first these items (if not set: the `input`),
-   * and then `response.output`.
+   * items to the task's input. The model read `first_items`, and then `response.output`.
+   * If `first_items` is not set, the model read `input`, and then `response.output`.
    *
    * @generated from field: repeated gymmesh.responses.v1.Item first_items = 2;
    */
@@ -104,7 +104,7 @@ export type Row = Message<"gymmesh.row.v1.Row"> & {
   runId: string;
 
   /**
-   * Which repeat of the task, from 0.
+   * The number of the repeat of the task, from 0.
    *
    * @generated from field: uint32 repeat_index = 8;
    */
@@ -118,7 +118,7 @@ export type Row = Message<"gymmesh.row.v1.Row"> & {
   attempt: number;
 
   /**
-   * The name of the environment that ran the rollout; if the rollout never started, the
+   * The name of the environment that ran the rollout. If the rollout never started: the
    * task's environment.
    *
    * @generated from field: string environment = 10;
@@ -126,7 +126,7 @@ export type Row = Message<"gymmesh.row.v1.Row"> & {
   environment: string;
 
   /**
-   * The name of the agent that ran the rollout; if the rollout never started, the task's
+   * The name of the agent that ran the rollout. If the rollout never started: the task's
    * agent.
    *
    * @generated from field: string agent = 11;
@@ -178,7 +178,7 @@ export type Row = Message<"gymmesh.row.v1.Row"> & {
   stopDetail: string;
 
   /**
-   * Sums and times of the rollout.
+   * Counts and times of the rollout.
    *
    * @generated from field: gymmesh.row.v1.RowMetadata metadata = 18;
    */
@@ -208,15 +208,15 @@ export type Row = Message<"gymmesh.row.v1.Row"> & {
   calls: ModelCall[];
 
   /**
-   * The tool calls, in the order of the model calls and of the function calls within
-   * each.
+   * The tool calls, ordered by the model calls that requested them, and then by their
+   * position in the model's answer.
    *
    * @generated from field: repeated gymmesh.row.v1.ToolCall tool_calls = 22;
    */
   toolCalls: ToolCall[];
 
   /**
-   * The environment's turns, in order.
+   * The environment's turns (replies to the model), in order.
    *
    * @generated from field: repeated gymmesh.row.v1.Turn turns = 23;
    */
@@ -251,30 +251,31 @@ export type Row = Message<"gymmesh.row.v1.Row"> & {
   sandboxes: SandboxOpened[];
 
   /**
-   * How the program that ran as the agent ended, if a program ran.
+   * If a program ran as the agent: how the program ended.
    *
    * @generated from field: optional gymmesh.rollout.v1.ProgramEnded program = 28;
    */
   program?: ProgramEnded | undefined;
 
   /**
-   * The name of the program that ran as the agent, if a program ran.
+   * If a program ran as the agent: the program's name.
    *
    * @generated from field: string program_name = 31;
    */
   programName: string;
 
   /**
-   * The version that the program reports; empty if unknown.
+   * If a program ran as the agent: the version that the program reports; empty if
+   * unknown.
    *
    * @generated from field: string program_version = 32;
    */
   programVersion: string;
 
   /**
-   * The keys of the task's row that have the same name as a key of this message, as an
-   * object. If the task's `metadata` is an object: also its keys that have the same name
-   * as a key of RowMetadata.
+   * An object with those keys of the task's row that have the same name as a key of
+   * Row. If the task's `metadata` is an object, also the keys of `metadata` that have
+   * the same name as a key of RowMetadata.
    *
    * @generated from field: bytes task_extras_json = 29;
    */
@@ -298,8 +299,8 @@ export const RowSchema: GenMessage<Row> = /*@__PURE__*/
 
 /**
  * A whole rollout as one response. `id`, `model`, `status`, `error` and
- * `incomplete_details` are those of the final call: the root agent's last model call,
- * or the last of all calls if the root agent made none.
+ * `incomplete_details` describe the final call: the root agent's last model call. If the
+ * root agent made no call, the final call is the last of all calls.
  *
  * @generated from message gymmesh.row.v1.RowResponse
  */
@@ -312,7 +313,7 @@ export type RowResponse = Message<"gymmesh.row.v1.RowResponse"> & {
   id: string;
 
   /**
-   * The text `response`.
+   * Always the text `response`.
    *
    * @generated from field: string object = 2;
    */
@@ -334,9 +335,9 @@ export type RowResponse = Message<"gymmesh.row.v1.RowResponse"> & {
   model: string;
 
   /**
-   * `failed` if the rollout failed; otherwise `incomplete` if `incomplete_details` is
-   * set; otherwise the status of the final answer, or `completed` if the final answer
-   * has no status.
+   * `failed` if the rollout failed. If it did not fail and `incomplete_details` is set:
+   * `incomplete`. In all other cases: the status of the final answer, or `completed` if
+   * the final answer has no status.
    *
    * @generated from field: string status = 5;
    */
@@ -351,8 +352,8 @@ export type RowResponse = Message<"gymmesh.row.v1.RowResponse"> & {
 
   /**
    * Why the response is incomplete, as JSON: the details in the final answer. If the
-   * final answer has no details: `max_output_tokens` or `content_filter`, if the rollout
-   * stopped for this reason.
+   * final answer has no details and the rollout stopped for the reason
+   * `max_output_tokens` or `content_filter`: this reason.
    *
    * @generated from field: optional bytes incomplete_details_json = 7;
    */
@@ -397,14 +398,14 @@ export const RowResponseSchema: GenMessage<RowResponse> = /*@__PURE__*/
  */
 export type UsageSum = Message<"gymmesh.row.v1.UsageSum"> & {
   /**
-   * The tokens that the model read.
+   * The tokens that the model read (its input).
    *
    * @generated from field: int64 input_tokens = 1;
    */
   inputTokens: bigint;
 
   /**
-   * The tokens that the model read from a cache.
+   * The input tokens that came from the endpoint's prompt cache.
    *
    * @generated from field: int64 cached_tokens = 2;
    */
@@ -418,7 +419,7 @@ export type UsageSum = Message<"gymmesh.row.v1.UsageSum"> & {
   outputTokens: bigint;
 
   /**
-   * The tokens that the model wrote as reasoning.
+   * The output tokens that were reasoning.
    *
    * @generated from field: int64 reasoning_tokens = 4;
    */
@@ -440,7 +441,7 @@ export const UsageSumSchema: GenMessage<UsageSum> = /*@__PURE__*/
   messageDesc(file_gymmesh_row_v1_row, 2);
 
 /**
- * Sums and times of a rollout.
+ * Counts and times of a rollout.
  *
  * @generated from message gymmesh.row.v1.RowMetadata
  */
@@ -453,15 +454,15 @@ export type RowMetadata = Message<"gymmesh.row.v1.RowMetadata"> & {
   stepsTaken: number;
 
   /**
-   * The names of the tools called, in the order of the first calls.
+   * The names of the called tools, in the order in which each was first called.
    *
    * @generated from field: repeated string tools_used = 2;
    */
   toolsUsed: string[];
 
   /**
-   * For each tool and each outcome: how many calls had this outcome. The order is that of
-   * the first answers.
+   * For each tool and each outcome: how many calls had this outcome. The entries are in
+   * the order in which the first call of each entry was answered.
    *
    * @generated from field: repeated gymmesh.row.v1.ToolOutcomeCount tool_outcomes = 3;
    */
@@ -482,7 +483,7 @@ export type RowMetadata = Message<"gymmesh.row.v1.RowMetadata"> & {
   seed?: bigint | undefined;
 
   /**
-   * The versions of the weights that wrote the trainable answers, sorted.
+   * The versions of the weights with which the model wrote the trainable answers, sorted.
    *
    * @generated from field: repeated uint64 weights_versions = 6;
    */
@@ -568,7 +569,7 @@ export type RowTimings = Message<"gymmesh.row.v1.RowTimings"> & {
   durationUs: bigint;
 
   /**
-   * The time spent in model calls, including those of actors.
+   * The time spent in all model calls, including the calls of actors.
    *
    * @generated from field: uint64 model_us = 3;
    */
@@ -647,22 +648,23 @@ export type ModelCall = Message<"gymmesh.row.v1.ModelCall"> & {
   trainable: boolean;
 
   /**
-   * How the call relates to its parent, if a gateway captured the call from a program.
+   * If a gateway captured the call from a program: how the call relates to its parent.
    *
    * @generated from field: gymmesh.rollout.v1.CallLink link = 7;
    */
   link: CallLink;
 
   /**
-   * The purpose of a call outside the conversation, such as a call that writes a title.
+   * If the call is outside the conversation, such as a call that writes a title: the
+   * call's purpose.
    *
    * @generated from field: string side_call = 8;
    */
   sideCall: string;
 
   /**
-   * Why and where the call's prompt stops agreeing with the parent call's tokens or
-   * conversation, if it does.
+   * If the call's prompt differs from the parent call's tokens or conversation: where and
+   * why the prompt begins to differ.
    *
    * @generated from field: optional gymmesh.model.v1.Fork fork = 9;
    */
@@ -690,14 +692,14 @@ export type ModelCall = Message<"gymmesh.row.v1.ModelCall"> & {
   usage?: Usage | undefined;
 
   /**
-   * Why the answer is incomplete, if it is.
+   * Why the answer is incomplete; absent if the answer is complete.
    *
    * @generated from field: optional gymmesh.responses.v1.IncompleteDetails incomplete_details = 13;
    */
   incompleteDetails?: IncompleteDetails | undefined;
 
   /**
-   * The answer's error, if it has one.
+   * The answer's error; absent if the answer has no error.
    *
    * @generated from field: optional gymmesh.responses.v1.ResponseError error = 14;
    */
@@ -757,7 +759,7 @@ export type ModelCall = Message<"gymmesh.row.v1.ModelCall"> & {
   timings?: CallTimings | undefined;
 
   /**
-   * How often the model service retried the endpoint, by reason.
+   * How often the model service retried the call at the endpoint, by reason.
    *
    * @generated from field: repeated gymmesh.model.v1.CallRetries retries = 22;
    */
@@ -780,8 +782,8 @@ export type ModelCall = Message<"gymmesh.row.v1.ModelCall"> & {
   leftOut: string[];
 
   /**
-   * The texts that the model scored, if the answer was chosen among scored texts instead
-   * of sampled. One of the texts is the answer.
+   * If the answer was chosen among scored texts instead of sampled: the texts that the
+   * model scored. One of these texts is the answer.
    *
    * @generated from field: repeated gymmesh.rollout.v1.ScoredChoice choices = 25;
    */
@@ -796,7 +798,7 @@ export const ModelCallSchema: GenMessage<ModelCall> = /*@__PURE__*/
   messageDesc(file_gymmesh_row_v1_row, 6);
 
 /**
- * A tool call; its output is an item of the conversation.
+ * A tool call. The output of the tool call is an item of the conversation.
  *
  * @generated from message gymmesh.row.v1.ToolCall
  */
@@ -830,7 +832,7 @@ export type ToolCall = Message<"gymmesh.row.v1.ToolCall"> & {
   actor: string;
 
   /**
-   * How the call was answered; UNSPECIFIED if it was not answered.
+   * How the call was answered; UNSPECIFIED if the call was not answered.
    *
    * @generated from field: gymmesh.rollout.v1.ToolOutcome outcome = 5;
    */
@@ -859,7 +861,8 @@ export const ToolCallSchema: GenMessage<ToolCall> = /*@__PURE__*/
   messageDesc(file_gymmesh_row_v1_row, 7);
 
 /**
- * A turn of the environment; its items are in the conversation.
+ * A turn of the environment, its reply to the model. The items of the turn are in the
+ * conversation.
  *
  * @generated from message gymmesh.row.v1.Turn
  */
@@ -901,8 +904,8 @@ export const TurnSchema: GenMessage<Turn> = /*@__PURE__*/
   messageDesc(file_gymmesh_row_v1_row, 8);
 
 /**
- * An actor other than the root agent that called models. To find its conversations,
- * follow the calls with its name in `actor`.
+ * An actor other than the root agent that called models. The actor's conversations are
+ * the calls that have the actor's name in `actor`.
  *
  * @generated from message gymmesh.row.v1.Actor
  */
@@ -936,8 +939,8 @@ export type Actor = Message<"gymmesh.row.v1.Actor"> & {
   trainable: boolean;
 
   /**
-   * The actor's reward: the component of the verdict with the actor's name. Not set:
-   * the row's reward applies.
+   * The actor's reward: the value of the verdict's component with the actor's name. Not
+   * set: the actor's reward is the row's reward.
    *
    * @generated from field: optional double reward = 5;
    */
@@ -965,7 +968,7 @@ export const ActorSchema: GenMessage<Actor> = /*@__PURE__*/
  */
 export type RowFailure = Message<"gymmesh.row.v1.RowFailure"> & {
   /**
-   * The boundary: which part of the system failed.
+   * The boundary: the part of the system that failed, such as MODEL.
    *
    * @generated from field: gymmesh.rollout.v1.Boundary boundary = 1;
    */
@@ -1000,8 +1003,8 @@ export type RowFailure = Message<"gymmesh.row.v1.RowFailure"> & {
   callId: string;
 
   /**
-   * If `gym-cli reverify` could not judge the stored rollout: when and by which
-   * verifier, in the form of Verification's `reverified`.
+   * If `gym-cli reverify` could not judge the stored rollout: when the command tried
+   * and with which verifier, in the form of Verification's `reverified`.
    *
    * @generated from field: bytes reverified_json = 6;
    */

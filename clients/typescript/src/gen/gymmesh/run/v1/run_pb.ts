@@ -688,8 +688,8 @@ export const RunStateSchema: GenEnum<RunState> = /*@__PURE__*/
 /**
  * A collector serves RunService on loopback or a unix socket, to callers with the
  * collector's token. Any other caller gets UNAUTHENTICATED / CREDENTIAL_INVALID. A
- * collector may also serve it at another address, to the callers that its configuration
- * names.
+ * collector may also serve RunService at another address, to the callers that its
+ * configuration names.
  *
  * @generated from service gymmesh.run.v1.RunService
  */

@@ -451,17 +451,17 @@ export const AnswerKindSchema: GenEnum<AnswerKind> = /*@__PURE__*/
   enumDesc(file_gymmesh_verify_v1_verify, 0);
 
 /**
- * Judges rollouts. It is served at the address of the ResourceService whose sessions it
- * judges.
+ * Judges rollouts. VerifyService is served at the address of the ResourceService whose
+ * sessions it judges.
  *
  * @generated from service gymmesh.verify.v1.VerifyService
  */
 export const VerifyService: GenService<{
   /**
-   * Judges one attempt. The agent calls it after the rollout has stopped and before it
-   * closes the session; without a session if `verify_needs_session` is false. If a
-   * required session does not exist or no longer exists, the call is NOT_FOUND /
-   * SESSION_NOT_FOUND. A session that is not required is ignored.
+   * Judges one attempt. The agent calls Verify after the rollout has stopped and before
+   * the agent closes the session. If `verify_needs_session` is false, Verify can also be
+   * called without a session. If a required session does not exist or no longer exists,
+   * the call is NOT_FOUND / SESSION_NOT_FOUND. A session that is not required is ignored.
    *
    * The verdict is VERIFIED with a finite reward; PENDING if it follows later or with
    * the group; SKIPPED, with a reason, if the environment deliberately does not judge
@@ -470,7 +470,7 @@ export const VerifyService: GenService<{
    * VERIFIER_TIMEOUT. A bad or empty answer of the model is not a fault and is judged.
    * The same request returns the same verdict, unless the verifier asks a judge model.
    *
-   * An error has no `model_usage`. If models were called before it, the status's
+   * An error has no `model_usage`. If models were called before the error, the status's
    * details have a gymmesh.errors.v1.ModelUsage after the ErrorInfo.
    *
    * @generated from rpc gymmesh.verify.v1.VerifyService.Verify
