@@ -66,9 +66,9 @@ _JUDGED = """\
 
 gymmesh's tests check each recipe with rows that we wrote in the data set's columns. For example, \
 some test rows have fractions, negative numbers, three to ten choices, or several calls. No test \
-row is copied from a data set. The tests import the rows from JSON lines and from Parquet. For each row, \
-the tests judge several answers. The row's own right answer earns the reward, and the right \
-answers of the other rows earn no reward.
+row is copied from a data set. The tests import the rows from JSON lines and from Parquet. For \
+each row, the tests judge several answers. The row's own right answer earns the reward, and the \
+right answers of the other rows earn no reward.
 
 | `--dataset` | data set | environment | test rows | test rows whose right answer earns the reward |
 |---|---|---|---|---|
