@@ -97,4 +97,4 @@ so many
         *((8, cell) for cell in ("", "a cell.", "so many", "")),
         (9, "- one item   so long"),
     ]
-    assert long_words("It can't read `so many words` of [a page](with.md).") == 7
+    assert long_words("It can't read `so many words` of [a page](with.md).") == 6

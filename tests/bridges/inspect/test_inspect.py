@@ -81,7 +81,7 @@ async def test_scores_are_components_and_explain_the_verdict(bridge_python: Path
     [
         ("raises", "the scorer broke"),
         ("word", "which Inspect can't convert to a number"),
-        ("nothing", "its scorers returned no score"),
+        ("nothing", "the scorers returned no score"),
         ("dies", "ended (status 7)"),
     ],
 )

@@ -1,6 +1,6 @@
 """Images that a remote server sends as base64. Pure.
 
-A server is not trusted: an image is one whose bytes are, whatever type the server gives it.
+The type that a server declares is ignored: only the bytes decide whether a part is an image.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _MOST_CHARS: Final = MOST_IMAGE_BYTES * 4 // 3 + 4
 
 
 def image_url(encoded: str) -> str:
-    """The data URL of an image; empty for what is not a PNG, JPEG, GIF or WebP of at most 20 MB."""
+    """The data URL of an image; empty if it is not a PNG, JPEG, GIF or WebP of at most 20 MB."""
     if len(encoded) > _MOST_CHARS:
         return ""
     try:

@@ -17,13 +17,13 @@ _NO_USERS: Final = (
 
 
 async def shell_output(sandbox: SandboxHandle, command: str, timeout_s: float) -> str:
-    """What a command of the model wrote, as the tool `shell` answers. Raises ToolError."""
+    """Run a command of the model; return what the tool `shell` shows. Raises ToolError."""
     if "\0" in command:
         raise ToolError("A command cannot have a zero byte.")
     result = await sandbox.exec(command, timeout_s=timeout_s)
     output = _middle_cut(result.text + result.error_text)
     if result.timed_out:
-        raise ToolError(f"{output}\n(ended after {timeout_s:g} s)".lstrip())
+        raise ToolError(f"{output}\n(killed after {timeout_s:g} s)".lstrip())
     if result.exit_code == 0:
         return output
     how = f"signal {result.signal}" if result.exit_code is None else f"exit {result.exit_code}"
@@ -31,7 +31,7 @@ async def shell_output(sandbox: SandboxHandle, command: str, timeout_s: float) -
 
 
 async def root_of(sandbox: SandboxHandle) -> str:
-    """The sandbox's root, where it has other users than its own; else empty: its own user."""
+    """The user root if the sandbox can run commands as other users; otherwise empty."""
     try:
         await sandbox.exec(["/bin/sh", "-c", ":"], user=_ROOT)
     except MeshError as error:
@@ -44,10 +44,12 @@ async def root_of(sandbox: SandboxHandle) -> str:
 async def run_line(
     sandbox: SandboxHandle, line: str, timeout_s: float, *, user: str = "", cwd: str = ""
 ) -> None:
-    """Runs a line of the environment's own. Raises RuntimeError where it fails."""
+    """Run a shell line of the environment. Raises RuntimeError if the line fails."""
     result = await sandbox.exec(line, timeout_s=timeout_s, user=user, cwd=cwd)
     if not result.ok:
-        raise RuntimeError(f"{line!r} failed in the sandbox: {result.error_text.strip()[-200:]}")
+        raise RuntimeError(
+            f"the command {line!r} failed in the sandbox: {result.error_text.strip()[-200:]}"
+        )
 
 
 def _middle_cut(text: str) -> str:

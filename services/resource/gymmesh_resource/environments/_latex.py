@@ -1,4 +1,4 @@
-r"""The little LaTeX that answers are wrapped in. Pure."""
+r"""The LaTeX commands that enclose answers. Pure."""
 
 from __future__ import annotations
 

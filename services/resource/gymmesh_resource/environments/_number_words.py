@@ -37,7 +37,7 @@ _SPLIT = re.compile(r"[\s-]+")
 
 
 def number_of_words(text: str) -> Fraction | None:
-    """The number that words of a whole text are; None for any other text."""
+    """The number that the words of the whole text mean; None for any other text."""
     if len(text) > _LONGEST or not text.replace("-", "").replace(" ", "").isalpha():
         return None
     said = _SPLIT.split(text.casefold().strip())

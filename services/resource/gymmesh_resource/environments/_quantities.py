@@ -120,7 +120,7 @@ class Quantity:
         return Fraction(self.numerator, self.denominator) * scale
 
     def in_unit_of(self, other: Quantity) -> Quantity | None:
-        """This quantity in the other's unit; None where it is of another kind.
+        """This quantity in the other's unit; None if the unit is of another kind.
 
         A unit that is not written may be either. Metric units and those of time are converted.
         """

@@ -1,4 +1,4 @@
-"""What the environments of remote HTTP servers share."""
+"""Functions that all environments of remote HTTP servers use."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _REFUSALS: Final = {
 def root_url(url: str, further: dict[str, str] | None = None) -> str:
     """The server's root over HTTP, without a slash at the end. Raises ValueError.
 
-    `further`: other schemes that may be written, each with the one that it stands for.
+    `further`: further schemes that a URL may have, each with the scheme that replaces it.
     """
     schemes = {"http": "http", "https": "https"} | (further or {})
     parts = urlsplit(url)
@@ -37,8 +37,8 @@ def root_url(url: str, further: dict[str, str] | None = None) -> str:
 
 
 def http_client(headers: dict[str, str], *, max_connections: int) -> aiohttp.ClientSession:
-    """A client that keeps no cookies and waits as long as its caller does; 0: no bound of
-    connections. To be made inside an event loop.
+    """A client that keeps no cookies and has no time limit of its own. `max_connections` 0: no
+    limit. Create it inside an event loop.
     """
     return aiohttp.ClientSession(
         headers=headers,
@@ -51,7 +51,7 @@ def http_client(headers: dict[str, str], *, max_connections: int) -> aiohttp.Cli
 
 
 async def body_of(response: aiohttp.ClientResponse, most: int) -> bytes | None:
-    """The body of an answer; None where it has more than `most` bytes."""
+    """The body of an answer; None if the body has more than `most` bytes."""
     chunks, size = [], 0
     async for chunk in response.content.iter_any():
         chunks.append(chunk)
@@ -62,8 +62,8 @@ async def body_of(response: aiohttp.ClientResponse, most: int) -> bytes | None:
 
 
 def refusal(server: str, environment: str, status: int, path: str) -> MeshError | None:
-    """The error for a server that will refuse a retry, too, by the status that it answered at a
-    path; None: a retry may succeed.
+    """The error for an HTTP status after which a retry would also be refused; None: a retry may
+    succeed.
 
     server: how the message names it, such as `The OpenEnv server at http://127.0.0.1:8000`.
     """

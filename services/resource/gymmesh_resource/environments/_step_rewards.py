@@ -9,11 +9,11 @@ from typing import Any, Literal, TypeAlias
 from gymmesh_resource.verdicts import Outcome, Skipped, Verdict
 
 EpisodeRule: TypeAlias = Literal["sum", "last", "max"]
-"""Which of the steps' rewards the episode's is."""
+"""How the reward of an episode is calculated from the rewards of its steps."""
 
 
 def read_reward(reward: object) -> float | None:
-    """A reward as a server sends it; None: the step had none. Raises ValueError, in one clause.
+    """Read a reward that a server sent; None: the step had no reward. Raises ValueError.
 
     True and false are rewards, as in OpenEnv.
     """

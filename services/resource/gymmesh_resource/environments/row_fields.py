@@ -1,4 +1,4 @@
-"""Reads single keys of task rows, as several environments have them."""
+"""Reads single keys of task rows, for several environments."""
 
 from __future__ import annotations
 

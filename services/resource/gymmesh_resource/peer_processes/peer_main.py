@@ -81,8 +81,8 @@ class PeerHost:
             number = message["call"]
             method = methods.get(message["method"])
             call = self._perform(number, method, message["method"], message["params"])
-            task = self._calls[number] = asyncio.get_running_loop().create_task(call)
-            task.add_done_callback(partial(self._ended, number))
+            self._calls[number] = asyncio.get_running_loop().create_task(call)
+            self._calls[number].add_done_callback(partial(self._ended, number))
         elif "cancel" in message:
             if task := self._calls.get(message["cancel"]):
                 task.cancel()

@@ -186,7 +186,7 @@ async def test_all_tests_together_have_a_limit() -> None:
     outcome = await judged(SUITES["stdio"], answer, test_timeout_s=600.0, suite_timeout_s=1.0)
     assert outcome.reward == 0.0
     assert outcome.evidence["problem"] == "time limit exceeded"
-    assert outcome.evidence["detail"] == "1 s in all"
+    assert outcome.evidence["detail"] == "1 s for all tests"
 
 
 async def test_test_code_that_does_not_run_is_the_task_s_fault() -> None:

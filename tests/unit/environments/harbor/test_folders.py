@@ -113,7 +113,7 @@ def test_the_image_is_the_services_for_the_task_or_one_that_is_built(tmp_path: P
     ("files", "says"),
     [
         (harbor_task(f'{NEW}[[steps]]\nname = "a"\n'), "steps/a/instruction.md: cannot be read"),
-        (harbor_task(f'{NEW}[[steps]]\nname = "../a"\n'), "task.toml steps: has '../a'"),
+        (harbor_task(f'{NEW}[[steps]]\nname = "../a"\n'), "task.toml steps: has the name '../a'"),
         (harbor_task(f'{NEW}[[steps]]\nname = "a"\n[[steps]]\nname = "A"\n',
                      **{"steps/a/instruction.md": "", "steps/A/instruction.md": ""}),
          "task.toml steps: has 'A' twice"),
@@ -155,15 +155,16 @@ def test_the_image_is_the_services_for_the_task_or_one_that_is_built(tmp_path: P
                      'allowed_hosts = ["10.0.0.0/8"]\n'), "task.toml environment.allowed_hosts"),
         (harbor_task('[environment]\ndocker_image = "i"\nmemory = "much"\n'),
          "task.toml environment.memory: is 'much'"),
-        (harbor_task(f'{NEW}env = {{A = "${{SECRET}}"}}\n'), "environment.env.A: needs SECRET"),
+        (harbor_task(f'{NEW}env = {{A = "${{SECRET}}"}}\n'),
+         "environment.env.A: needs the variable SECRET"),
         (harbor_task(f'{NEW}[verifier]\nenv = {{A = "${{HOME}}"}}\n'),
-         "verifier.env.A: needs HOME"),
+         "verifier.env.A: needs the variable HOME"),
         (harbor_task("[environment]\n"), "environment/Dockerfile: is missing"),
         (harbor_task(**{"environment/docker-compose.yaml": ""}),
          "environment/docker-compose.yaml: is not supported"),
         (harbor_task(**{"trajectory.json": "{}"}), "trajectory.json: is not supported"),
         ({"task.toml": NEW, "instruction.md": ""}, "tests/test.sh: is missing"),
-        (older_task("parser_name: own\n"), "task.yaml parser_name: is 'own'; known are pytest, "),
+        (older_task("parser_name: own\n"), "task.yaml parser_name: is 'own'; use one of pytest, "),
         (older_task(compose=f"{COMPOSE}  other: {{image: a}}\n"), "docker-compose.yaml services"),
         (older_task(compose=f"{COMPOSE}    privileged: true\n"),
          "docker-compose.yaml services.client.privileged"),
@@ -212,7 +213,7 @@ def test_nothing_leads_out_of_the_folder(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("mine")
     write_tasks(tmp_path / "tasks", {"t": harbor_task()})
     made = HarborEnvironment(tasks=str(tmp_path / "tasks"))
-    assert "is outside of the folder" in problem_of(made, "../tasks-beside")
+    assert "is outside the folder" in problem_of(made, "../tasks-beside")
     (tmp_path / "tasks/t/instruction.md").unlink()
     (tmp_path / "tasks/t/instruction.md").symlink_to(tmp_path / "secret")
     assert problem_of(made) == "t: instruction.md: leads to a path outside of the task's folder"

@@ -23,13 +23,13 @@ from gymmesh_responses import dumps
 _WORDS = {
     "no_answer": "the rollout does not end with a message",
     "no_json_list": "the answer has no JSON list of events",
-    "think_found": "the answer has <think> in it",
+    "think_found": "the answer contains <think>",
     "different_number_of_events": "the calendar has more or fewer events than expected",
     "conflicting_events": "two events overlap",
     "constraint_violated": (
         "an event has the wrong duration, or its time breaks the row's constraint or limits"
     ),
-    "error_in_grading": "an event cannot be read, or the row does not expect it",
+    "error_in_grading": "an event cannot be read, or the row does not expect this event",
 }
 
 
@@ -45,7 +45,7 @@ class CalendarEnvironment(Environment[None]):
     examples = "tasks.jsonl"
 
     def check_task(self, task: Task) -> None:
-        """The row must have an `exp_cal_state` that can be judged against."""
+        """The row must have a valid `exp_cal_state`."""
         self._expected(task)
 
     def expected(self, task: Task) -> Expected | None:

@@ -199,7 +199,8 @@ def _expected(entry: Any, event_id: str, reading: CalendarReading) -> WantedEven
         ) from None
     if not reading.is_nemo:
         raise TaskInvalid(
-            f"{where}.constraint", "must be before, after, at or between, with times such as 2pm"
+            f"{where}.constraint",
+            "must begin with before, after, at or between; write times such as 2pm",
         )
     return WantedEvent(duration, earliest, latest, understood=False)
 

@@ -69,14 +69,14 @@ def problem_of(kind: str, body: bytes, expected: Any) -> str:
     try:
         answer = json.loads(body)
         if not isinstance(answer, dict):
-            return "runtime error\nan answer that cannot be read"
+            return "runtime error\nthe answer cannot be read"
         if kind == "call":
             return problem_of_call(answer, expected)
         return problem_of_output(answer, expected)
     except MemoryError:
-        return "wrong answer\na value too large to be compared"
+        return "wrong answer\nthe value is too large to be compared"
     except Exception:  # candidates choose what is read here, and thus how that fails
-        return "runtime error\na value that cannot be read"
+        return "runtime error\nthe value cannot be read"
 
 
 def main() -> None:

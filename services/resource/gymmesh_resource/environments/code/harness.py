@@ -76,7 +76,7 @@ class Candidate:
                 return frames.decode(answer["value"])
             error = error_of(answer)
         except Exception:  # candidates choose what is read here, and thus how that fails
-            error = CandidateError("a value that cannot be read")
+            error = CandidateError("the value cannot be read")
         raise error
 
 

@@ -176,7 +176,7 @@ async def _grade(
     try:
         kind, body = await _receive(grader, "of the grader")
     except _Failed:
-        detail = "an answer that takes too much memory or time to compare"
+        detail = "the answer takes too much memory or time to compare"
         raise _Failed("wrong answer", detail) from None
     if kind != PASSED:
         raise _failed(body)
@@ -188,7 +188,7 @@ async def _check(program: Running, harness: Running) -> None:
         try:
             kind, body = await _receive(harness, "of the test code")
         except _Failed:
-            detail = "an answer that takes too much memory or time to read"
+            detail = "the answer takes too much memory or time to read"
             raise _Failed("wrong answer", detail) from None
         if kind == PASSED:
             return
@@ -233,7 +233,7 @@ async def _receive(program: Running, whose: str) -> tuple[bytes, bytes]:
             raise _Failed("runtime error", "too much output")
         data = await program.read_exactly(size)
     except EOFError:
-        raise _Failed("runtime error", f"the process {whose} ended before the test did") from None
+        raise _Failed("runtime error", f"the process {whose} ended before the test ended") from None
     return data[:1], data[1:]
 
 

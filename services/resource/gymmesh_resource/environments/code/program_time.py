@@ -70,7 +70,7 @@ class ProgramTime:
                     if not watch.cancelled():
                         watch.result()  # raises what kept it from looking
         except TimeoutError:
-            in_all = f"{self._suite_s:g} s in all"
+            in_all = f"{self._suite_s:g} s for all tests"
             raise OutOfTime(f"{seconds:g} s" if may_take == seconds else in_all) from None
         finally:
             self._left_s -= loop.time() - began - (waits.waited_s - waited_s)

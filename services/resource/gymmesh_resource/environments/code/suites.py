@@ -25,7 +25,7 @@ T = TypeVar("T")
 _UNPACKED_LIMIT = 256 * 1024 * 1024
 # Characters of one input: as bytes, no more than the largest file of a program.
 INPUT_LIMIT = 4 * 1024 * 1024
-_NOTHING = "a program that does nothing would pass"
+_NOTHING = "a program that does nothing would pass; add a test with another output"
 _TESTS_ELSEWHERE = (
     "a task whose tests are not in the row; put tests of a single program under"
     " verifier_metadata.unit_tests"
@@ -111,8 +111,8 @@ def _check_suite(payload: Mapping[str, Any]) -> CheckSuite:
     if not defines(test, "check"):
         raise TaskInvalid(
             "test",
-            "does not define check(candidate), which gets the program's function; rewrite tests"
-            " of another form, such as unittest's or pytest's, as this function",
+            "does not define the function check(candidate); rewrite tests of another form, such as"
+            " unittest's or pytest's, as this function. candidate is the program's function",
         )
     return CheckSuite(prompt, test, entry)
 
@@ -135,7 +135,9 @@ def _unit_tests(metadata: Mapping[str, Any]) -> StdioSuite | CallSuite:
     if not inputs:
         raise TaskInvalid(where + "inputs", "is empty; write at least one test")
     if len(inputs) != len(outputs):
-        raise TaskInvalid(where + "outputs", f"has {len(outputs)} entries for {len(inputs)} inputs")
+        raise TaskInvalid(
+            where + "outputs", f"has {len(outputs)} entries, but inputs has {len(inputs)}"
+        )
     _check_sizes(inputs, outputs, where)
     if tests.get("fn_name") is None:
         if not any(text.strip() for text in outputs):
@@ -168,7 +170,7 @@ def _check_sizes(inputs: list[str], outputs: list[str], where: str) -> None:
 
 
 def _too_long(limit: int, unit: str) -> str:
-    return f"is longer than {limit} {unit}, the limit of a program; remove this test"
+    return f"is longer than {limit} {unit}, the limit of this environment; remove this test"
 
 
 def _check_language(holder: Mapping[str, Any], where: str) -> None:
@@ -176,7 +178,8 @@ def _check_language(holder: Mapping[str, Any], where: str) -> None:
         language = holder.get(key)
         if isinstance(language, str) and language.lower() in _OTHER_LANGUAGES:
             raise TaskInvalid(
-                where + key, f"is {language}, but programs run as Python; remove this row"
+                where + key,
+                f"is {language}, but this environment runs only Python; remove this row",
             )
 
 

@@ -74,8 +74,8 @@ class FunctionCallingEnvironment(Environment[None]):
             Default: true; with `compat: nemo`, false.
         word_similarity: only with `compat: nemo`: the smallest share of common words in texts of
             `expected_action`. Default: 0.1.
-        float_tolerance: two numbers of `expected_action` may differ by less than this if one is a
-            float. Default: none; with `compat: nemo`, 1e-6.
+        float_tolerance: two numbers of `expected_action` may differ by less than this value if
+            one is a float. Default: none; with `compat: nemo`, 1e-6.
         ignored_arguments: keys of `expected_action` whose values are not compared.
         """
         self._end = end
@@ -102,7 +102,7 @@ class FunctionCallingEnvironment(Environment[None]):
         _callable(task, expected, field)
         answers = task.payload.get("tool_answers", {})
         if not isinstance(answers, dict) or not all(isinstance(v, str) for v in answers.values()):
-            raise TaskInvalid("tool_answers", "must be an object of texts by function name")
+            raise TaskInvalid("tool_answers", "must be an object that maps function names to texts")
         _free_text(task)
 
     async def call_other(self, session: Session[None], name: str, arguments: dict[str, Any]) -> str:
@@ -177,7 +177,7 @@ def _free_text(task: Task) -> frozenset[str]:
     """The arguments in which a row lets sentences be worded differently."""
     names = task.payload.get("free_text_arguments", [])
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise TaskInvalid("free_text_arguments", "must be a list of arguments' names")
+        raise TaskInvalid("free_text_arguments", "must be a list of argument names")
     return frozenset(names)
 
 
@@ -188,7 +188,9 @@ def _expectation(task: Task) -> tuple[bool, str, list[NamedCall]]:
         return True, "expected_answers", read_expected(payload["expected_answers"])
     if "expected_action" in payload:
         return False, "expected_action", read_action(payload["expected_action"])
-    raise TaskInvalid("expected_answers", "is missing, and so is expected_action")
+    raise TaskInvalid(
+        "expected_answers", "is missing, and so is expected_action; write one of them"
+    )
 
 
 def _callable(task: Task, expected: Sequence[NamedCall], field: str) -> None:
@@ -200,7 +202,7 @@ def _callable(task: Task, expected: Sequence[NamedCall], field: str) -> None:
     missing = next((call.name for call in expected if call.name not in names), None)
     if missing is not None:
         raise TaskInvalid(
-            field, f"calls {missing!r}, which is not among the tools in responses_create_params"
+            field, f"calls {missing!r}, which is not in responses_create_params.tools; add it there"
         )
 
 

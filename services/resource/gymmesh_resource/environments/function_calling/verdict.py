@@ -22,8 +22,8 @@ from gymmesh_resource.errors import TaskInvalid
 
 _DIFFERENCES = {
     "type": "has another type",
-    "keys": "has other keys in an object",
-    "length": "has a list of another length",
+    "keys": "has an object with other keys than expected",
+    "length": "has a list of another length than expected",
     "value": "has another value",
 }
 # Characters of a value in an explanation.
@@ -143,7 +143,7 @@ def _problem(expected: NamedCall, made: NamedCall, rules: Rules) -> str | None:
     if made.name != expected.name:
         return f"expected a call of {expected.name[:_SHOWN]}, got {made.name[:_SHOWN]}"
     if made.arguments is None:
-        return "the arguments are not a JSON object with each key once"
+        return "the arguments are not a JSON object, or one of its keys occurs twice"
     defaults = rules.defaults.get(expected.name, {})
     wanted = {**defaults, **(expected.arguments or {})}
     given = {**defaults, **made.arguments}
@@ -230,19 +230,19 @@ def _accepted(entry: Mapping[str, Any], arguments: Any, where: str) -> Mapping[s
     accepted = entry.get("accepted", {})
     where = f"{where}.accepted"
     if not isinstance(accepted, dict):
-        raise TaskInvalid(where, "must be an object of lists of values, by argument")
+        raise TaskInvalid(where, "must be an object that maps argument names to lists of values")
     for name, values in accepted.items():
         if not isinstance(values, list) or not values:
-            raise TaskInvalid(f"{where}.{name}", "must be a list of the values that are right")
+            raise TaskInvalid(f"{where}.{name}", "must be a list of at least one accepted value")
         if name not in arguments or arguments[name] not in values:
-            raise TaskInvalid(f"{where}.{name}", "must include the value that arguments has")
+            raise TaskInvalid(f"{where}.{name}", "must include this argument's value in arguments")
     return accepted
 
 
 def _optional(entry: Mapping[str, Any], where: str) -> Collection[str]:
     optional = entry.get("optional", [])
     if not isinstance(optional, list) or not all(isinstance(name, str) for name in optional):
-        raise TaskInvalid(f"{where}.optional", "must be a list of arguments' names")
+        raise TaskInvalid(f"{where}.optional", "must be a list of argument names")
     return tuple(optional)
 
 

@@ -59,7 +59,7 @@ class GameEnvironment(Environment[Match]):
         """Options.
 
         moves_by: whether the model writes its moves (`text`), or calls the tool `move`.
-        max_illegal: the number of illegal moves that loses a game.
+        max_illegal: after this number of illegal moves, the model loses the game.
         draw_reward: the reward of a draw.
         progress_reward: the largest reward of an unsolved puzzle.
         illegal_penalty: the cost of each illegal move.
@@ -77,7 +77,9 @@ class GameEnvironment(Environment[Match]):
             raise TaskInvalid("level", "must be 1, 2 or 3")
         first = task.payload.get("first")
         if first is not None and (not isinstance(first, str) or first not in _BEGINS):
-            raise TaskInvalid("first", 'must be "model" or "opponent"; omit it to start at random')
+            raise TaskInvalid(
+                "first", 'must be "model" or "opponent"; omit the key to let chance decide'
+            )
 
     def create_state(self, task: Task, seed: int) -> Match:
         """The game of this seed."""

@@ -260,7 +260,7 @@ class HarborEnvironment(Environment[HarborState]):
         if state.ends is None or state.ends > time.monotonic():
             return ""
         if state.step + 1 < len(self._read(session.task).steps):
-            return "The time for this step is over. Answer without a call to go on."
+            return "The time for this step is over. Answer without a tool call to continue."
         session.finish()
         return "The time for this task is over."
 

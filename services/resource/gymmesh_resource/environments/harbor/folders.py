@@ -54,7 +54,7 @@ class TaskFolders:
         """A task. Raises TaskRefused."""
         folder = (self._root / name).resolve()
         if not folder.is_relative_to(self._root):
-            raise TaskRefused(name, "is outside of the folder of tasks")
+            raise TaskRefused(name, "is outside the folder of the option tasks")
         form = _form(folder)
         if not form:
             raise TaskRefused(name, f"is not a folder with {' or '.join(_READERS)}")
@@ -79,6 +79,8 @@ def filled_in(env: Mapping[str, str], known: Mapping[str, str], place: str) -> d
             continue
         wanted, default = found.groups()
         if wanted not in known and default is None:
-            raise TaskRefused(f"{place}.{name}", f"needs {wanted}; set it in the option variables")
+            raise TaskRefused(
+                f"{place}.{name}", f"needs the variable {wanted}; set it in the option variables"
+            )
         filled[name] = known.get(wanted, default or "")
     return filled

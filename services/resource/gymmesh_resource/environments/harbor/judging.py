@@ -176,11 +176,11 @@ async def _run(sandbox: SandboxHandle, tests: TaskTests, env: Mapping[str, str],
         user=user,
     )
     if result.timed_out:
-        raise TimeoutError(f"the task's tests took longer than their {tests.time_s:g} s")
+        raise TimeoutError(f"the task's tests took longer than their limit of {tests.time_s:g} s")
     if result.out_of_memory:
         return "the tests needed more memory than the sandbox has"
     if result.exit_code is None:
-        return f"the tests were ended by signal {result.signal}"
+        return f"signal {result.signal} ended the tests"
     return f"the tests ended with exit code {result.exit_code}"
 
 

@@ -105,7 +105,9 @@ def _steps(folder: Path, said: TaskToml, box: TaskBox) -> list[TaskStep]:
     for step in said.steps:
         bare = step.name.rstrip(". ")
         if not _STEP_NAME.fullmatch(step.name) or not bare or bare != step.name:
-            raise TaskRefused(place("steps"), f"has {step.name!r}, which is not a folder's name")
+            raise TaskRefused(
+                place("steps"), f"has the name {step.name!r}, which can't be a folder's name"
+            )
         if step.name.casefold() in names:
             raise TaskRefused(place("steps"), f"has {step.name!r} twice")
         names.add(step.name.casefold())
@@ -249,7 +251,8 @@ def _agents_user(said: TaskToml) -> str:
     for step, user in zip(said.steps, users, strict=True):
         if user != users[0]:
             raise TaskRefused(
-                place(f"steps.{step.name}.agent.user"), "differs from the user of another step"
+                place(f"steps.{step.name}.agent.user"),
+                "differs from another step's user; use one user for all steps",
             )
     return _user(users[0] if users else said.agent.user)
 

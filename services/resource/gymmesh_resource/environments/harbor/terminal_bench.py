@@ -55,7 +55,7 @@ def read_terminal_bench(folder: Path) -> HarborTask:
     parser = next((name for name in PARSERS if name == said.parser_name), None)
     if parser is None:
         raise TaskRefused(
-            f"{FILE} parser_name", f"is {said.parser_name!r}; known are {', '.join(PARSERS)}"
+            f"{FILE} parser_name", f"is {said.parser_name!r}; use one of {', '.join(PARSERS)}"
         )
     if not inside(folder, _SCRIPT).is_file():
         raise TaskRefused(_SCRIPT, "is missing")
@@ -128,13 +128,13 @@ def _service(folder: Path) -> Mapping[str, Any]:
     document = _loaded(folder, _COMPOSE)
     services = document.get("services") if isinstance(document, dict) else None
     if not isinstance(services, dict) or len(services) != 1:
-        raise TaskRefused(f"{_COMPOSE} services", "must have one service; more are not supported")
+        raise TaskRefused(f"{_COMPOSE} services", "must have exactly one service")
     for key in document:
         if key not in ("services", "version"):
             raise TaskRefused(f"{_COMPOSE} {key}", "is not supported")
     ((name, service),) = services.items()
     if not isinstance(service, dict):
-        raise TaskRefused(f"{_COMPOSE} services.{name}", "is not a service")
+        raise TaskRefused(f"{_COMPOSE} services.{name}", "must be a map")
     for key, value in service.items():
         of_logs = key == "volumes" and all(
             isinstance(one, str) and _LOGS.fullmatch(one) for one in value or ()
@@ -149,7 +149,7 @@ def _context(service: Mapping[str, Any]) -> str:
     if isinstance(build, str):
         return build
     if not isinstance(build, dict) or set(build) - {"context", "dockerfile"}:
-        raise TaskRefused(f"{_COMPOSE} build", "has other keys than context and dockerfile")
+        raise TaskRefused(f"{_COMPOSE} build", "may have only the keys context and dockerfile")
     if build.get("dockerfile", "Dockerfile") not in ("Dockerfile", "./Dockerfile"):
         raise TaskRefused(f"{_COMPOSE} build.dockerfile", "must be Dockerfile")
     return str(build.get("context", "."))

@@ -39,7 +39,9 @@ def agents_box(folder: Path, said: TaskToml) -> TaskBox:
     around = inside(folder, _AGENTS)
     dockerfile = inside(folder, f"{_AGENTS}/Dockerfile").is_file()
     if not machine.docker_image and not dockerfile:
-        raise TaskRefused(f"{_AGENTS}/Dockerfile", f"is missing, and {FILE} has no docker_image")
+        raise TaskRefused(
+            f"{_AGENTS}/Dockerfile", f"is missing, and {FILE} has no docker_image; add one of them"
+        )
     network, refused = _agents_network(said)
     return replace(
         _bare(machine, "environment"),
@@ -164,4 +166,4 @@ def _mib(key: str, amount: int | None, text: str | None) -> int:
     try:
         return int(float(found[1]) * _MIB[found[2].upper()]) if found else int(text) // (1 << 20)
     except ValueError:
-        raise TaskRefused(place(key), f"is {text!r}; write 512M or 2G") from None
+        raise TaskRefused(place(key), f"is {text!r}; write a size such as 512M or 2G") from None

@@ -113,7 +113,8 @@ class InspectEnvironment(Environment[_Sample]):
             `*` for all others.
         network: what sandboxes can reach.
         variables: environment variables of Inspect's processes. Of the service's own variables,
-            these processes get only PATH, HOME and the language.
+            these processes get only PATH, HOME, USER, LOGNAME, SHELL, LANG, LC_ALL, TZ, TMPDIR and
+            the paths of certificates.
         runners: number of processes that run samples.
         start_timeout_s: seconds for a process to start and to load the task.
         """
@@ -168,7 +169,7 @@ class InspectEnvironment(Environment[_Sample]):
         return not self._ours
 
     async def open(self) -> None:
-        """Start the first process, so that a broken one is reported at the start."""
+        """Start the first process, so that a process that can't start is reported at once."""
         try:
             await self._peers[0].process()
         except PeerFault as error:
@@ -224,7 +225,9 @@ class InspectEnvironment(Environment[_Sample]):
         for name in set(opened["left_out"]) - self._left_out:
             self._left_out.add(name)
             _LOGGER.warning(
-                "the tool %s of %s is not offered: gymmesh can't run it", name, self._task
+                "the agent does not get the tool %s of %s: gymmesh can't run this tool",
+                name,
+                self._task,
             )
         return [dict(tool) for tool in opened["tools"]]
 
@@ -292,7 +295,7 @@ class InspectEnvironment(Environment[_Sample]):
                 # An agent has limits of its own, and Inspect sees the whole at its end alone.
                 _LOGGER.warning(
                     "the limits of %s (%s) do not apply to the mesh's agents: "
-                    "set max_steps and --timeout",
+                    "set max_steps of the agent and --timeout of the run",
                     self._task,
                     ", ".join(limits),
                 )

@@ -47,7 +47,7 @@ def sandbox_spec(
         try:
             context = packed(Path(service["build"]))
         except OSError as error:
-            raise TaskInvalid("inspect", f"its sandbox can't be built: {error}") from None
+            raise TaskInvalid("inspect", f"the sample's sandbox can't be built: {error}") from None
         build = sandbox_pb2.ImageBuild(context=context, dockerfile=service.get("dockerfile", ""))
     return SandboxSpec(
         image="" if build is not None else image or service.get("image", ""),
@@ -128,7 +128,10 @@ async def _exec(sandbox: SandboxHandle, params: Mapping[str, Any]) -> dict[str, 
         no_user = params["user"] and error.reason in _NO_USER
         return {"fault": "no_user" if no_user else "unavailable", "message": error.message}
     if ended.timed_out:
-        return {"fault": "timed_out", "message": f"longer than {params['timeout_s']} s"}
+        return {
+            "fault": "timed_out",
+            "message": f"the command took longer than {params['timeout_s']} s",
+        }
     status = 128 + ended.signal if ended.exit_code is None else ended.exit_code
     return {
         "result": {

@@ -22,7 +22,7 @@ def verdict_of(answer: Mapping[str, Any], wanted: str | None) -> Outcome:
     """
     scores = {score["name"]: score for score in answer["scores"]}
     if not scores:
-        raise NoVerdict("its scorers returned no score")
+        raise NoVerdict("the scorers returned no score")
     name, key = _chosen(scores, wanted)
     score = scores[name]
     evidence = {
@@ -63,7 +63,10 @@ def _chosen(scores: Mapping[str, Any], wanted: str | None) -> tuple[str, str | N
     for name in scores:
         if wanted.startswith(f"{name}."):
             return name, wanted[len(name) + 1 :]
-    raise NoVerdict(f"the option score is {wanted}, but the scorers returned {', '.join(scores)}")
+    raise NoVerdict(
+        f"the option score is {wanted}, but the scorers returned only {', '.join(scores)}; set the "
+        "option to one of these"
+    )
 
 
 def _evidence(score: Mapping[str, Any]) -> dict[str, Any]:

@@ -30,7 +30,7 @@ _SHORT = 5_000
 
 
 class InstructionFollowingEnvironment(Environment[None]):
-    """Prompts with instructions. The reward is whether all, or how many, were followed."""
+    """Prompts with instructions. The reward is 1.0 if all are followed, or their share."""
 
     version = "2"
     # NeMo Gym's checks are IFEval's.
@@ -104,7 +104,9 @@ class InstructionFollowingEnvironment(Environment[None]):
             return self.work_on_answer(followed_by, read, bound, as_ifeval, cpu_s=self._timeout_s)
 
         return await unless_always(
-            lambda: check(text), lambda: check("A word."), "no response could be checked"
+            lambda: check(text),
+            lambda: check("A word."),
+            "the checks take too long even on a short response",
         )
 
 
@@ -120,10 +122,10 @@ def _checks(task: Task, as_ifeval: bool) -> Bound:
     """The instructions with their arguments, all of which can be checked."""
     where, names = _field(task, "instruction_id_list")
     if not isinstance(names, list) or not names or not all(isinstance(n, str) for n in names):
-        raise TaskInvalid(where, "must be a list with at least one instruction's id")
+        raise TaskInvalid(where, "must be a list of at least one instruction id")
     place, given = _field(task, "kwargs")
     if not isinstance(given, list) or len(given) != len(names):
-        raise TaskInvalid(place, f"must be a list of {len(names)}, one for each instruction")
+        raise TaskInvalid(place, f"must be a list with {len(names)} entries, one per instruction")
     bound: Bound = []
     for index, (name, arguments) in enumerate(zip(names, given, strict=True)):
         if arguments is not None and not isinstance(arguments, dict):
@@ -133,7 +135,7 @@ def _checks(task: Task, as_ifeval: bool) -> Bound:
         except UnknownInstruction as error:
             raise TaskInvalid(f"{where}[{index}]", str(error)) from None
         except ArgumentError as error:
-            problem = f"{error.problem}; {name} needs it"
+            problem = f"{error.problem}; {name} needs this argument"
             raise TaskInvalid(f"{place}[{index}].{error.name}", problem) from None
         bound.append((name, arguments or {}))
     return bound

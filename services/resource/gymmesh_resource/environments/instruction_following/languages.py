@@ -73,7 +73,7 @@ def language_code(value: object) -> str:
         if code in DETECTED or code == "zh":
             return code
     known_codes = ", ".join(sorted(DETECTED))
-    raise ValueError(f"is {value!r}, which cannot be detected; use one of {known_codes}")
+    raise ValueError(f"is {value!r}, a language that cannot be detected; use one of {known_codes}")
 
 
 def is_in(text: str, language: str) -> bool:

@@ -147,7 +147,9 @@ class LlmJudgeEnvironment(Environment[None]):
         if mode == "rubric":
             rows.criteria(task, as_nemo=self._as_nemo(task))
         elif mode != "score" and rows.expected(task) is None:
-            raise TaskInvalid("expected_answer", "is missing; the mode needs it to compare answers")
+            raise TaskInvalid(
+                "expected_answer", "is missing; the modes equivalence and rule need it"
+            )
         rows.expected(task)
         rows.instructions(task)
         rows.output_regex(task)
@@ -308,7 +310,7 @@ class LlmJudgeEnvironment(Environment[None]):
             )
         return Verdict(
             (decision.value - least) / (most - least),
-            explanation=f"the judge gave {decision.value:g} of {least:g} to {most:g}",
+            explanation=f"the judge gave {decision.value:g} on the scale {least:g} to {most:g}",
             evidence={
                 "mode": "score",
                 "score": decision.value,

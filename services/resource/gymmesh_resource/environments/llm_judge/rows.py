@@ -32,7 +32,7 @@ def mode_of(task: Task, wanted: Literal["auto"] | JudgingMode) -> JudgingMode:
         return "score"
     raise TaskInvalid(
         "expected_answer",
-        "is missing, and so are rubric and judge_instructions; write one of the three",
+        "is missing, and so are rubric and judge_instructions; write one of these keys",
     )
 
 
@@ -96,15 +96,15 @@ def criteria(task: Task, *, as_nemo: bool = False) -> list[Criterion]:
     field, rubric = _rubric(task) or ("rubric", None)
     if isinstance(rubric, str):
         if rubric.lstrip().startswith(("[{", '["')):
-            raise TaskInvalid(field, "is a list in a text; write the list itself")
+            raise TaskInvalid(field, "is text that contains a list; write the list itself")
         rubric = [rubric]
     if not isinstance(rubric, Sequence) or not rubric:
         raise TaskInvalid(field, "must be a list of at least one criterion")
     if len(rubric) > _CRITERIA:
-        raise TaskInvalid(field, f"has more than {_CRITERIA} criteria")
+        raise TaskInvalid(field, f"has more than {_CRITERIA} criteria, the maximum")
     found = [_criterion(line, f"{field}[{number}]", as_nemo) for number, line in enumerate(rubric)]
     if not any(part.weight > 0 for part in found):
-        raise TaskInvalid(field, "has no criterion with a positive weight")
+        raise TaskInvalid(field, "has no criterion with a positive weight; add one")
     return found
 
 

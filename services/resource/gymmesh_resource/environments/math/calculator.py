@@ -55,7 +55,7 @@ _OPERATORS: dict[type[ast.AST], Callable[..., Number]] = {
 
 def _whole_number(node: ast.Constant) -> Fraction:
     if type(node.value) is not int:
-        raise CalculatorError("Only numbers can be calculated with.")
+        raise CalculatorError("The calculator accepts only numbers.")
     return Fraction(node.value)
 
 
@@ -93,15 +93,17 @@ def evaluate(expression: str) -> str:
     except simpleeval.FunctionNotDefined as error:
         raise CalculatorError(_unknown(error.func_name, "function")) from None
     except simpleeval.InvalidExpression:
-        raise CalculatorError("Only arithmetic with numbers can be calculated.") from None
+        raise CalculatorError("The calculator accepts only arithmetic with numbers.") from None
     except OverflowError:
         raise CalculatorError("The result is too large for this calculator.") from None
     except RecursionError:
         raise CalculatorError(_TOO_DEEP) from None
     except (ValueError, ArithmeticError, MemoryError):
-        raise CalculatorError("A function was given a value it is not defined for.") from None
+        raise CalculatorError(
+            "A function got a value for which the function is not defined."
+        ) from None
     except TypeError:
-        raise CalculatorError("A function was given a wrong number of arguments.") from None
+        raise CalculatorError("A function got a wrong number of arguments.") from None
 
 
 _TOO_DEEP = f"The expression has more than {MAX_DEPTH} levels: calculate it in smaller parts."

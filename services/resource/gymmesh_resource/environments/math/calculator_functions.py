@@ -55,7 +55,9 @@ def power(base: Number, exponent: Number) -> Number:
         if exponent.denominator == 2 and base >= 0:
             return power(_square_root(base), Fraction(exponent.numerator))
     if base < 0 and not float(exponent).is_integer():
-        raise CalculatorError("A negative number to a power that is not whole is not real.")
+        raise CalculatorError(
+            "A negative number to a power that is not whole is not a real number."
+        )
     return math.pow(base, exponent)
 
 
@@ -80,7 +82,7 @@ def _sign(value: Number) -> int:
 
 def _square_root(value: Number) -> Number:
     if value < 0:
-        raise CalculatorError("The square root of a negative number is not real.")
+        raise CalculatorError("The square root of a negative number is not a real number.")
     if isinstance(value, Fraction):
         root = Fraction(math.isqrt(value.numerator), math.isqrt(value.denominator))
         if root * root == value:

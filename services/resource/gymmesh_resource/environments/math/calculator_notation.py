@@ -83,7 +83,7 @@ def _tokens(text: str) -> list[_Token]:
             calls.append(bool(tokens) and tokens[-1].kind == "name" and tokens[-1].text != "of")
         elif token == ")":
             if not calls:
-                raise CalculatorError("A parenthesis is closed that was never opened.")
+                raise CalculatorError("A closing parenthesis has no opening parenthesis.")
             calls.pop()
         elif token == "," and not (calls and calls[-1]):
             raise CalculatorError(

@@ -134,10 +134,12 @@ class MathEnvironment(Environment[None]):
         refuse_others(task, _SERVERS if not self._judge else _SERVERS_WITH_THIS_JUDGE)
         verifier = task.payload.get("verifier_type", "math_with_judge")
         if verifier != "math_with_judge":
-            raise TaskInvalid("verifier_type", "must be math_with_judge, or absent")
+            raise TaskInvalid(
+                "verifier_type", "must be math_with_judge; write this value or remove the key"
+            )
         expected = _expected(task)
         if not expected.strip():
-            raise TaskInvalid("expected_answer", "is empty")
+            raise TaskInvalid("expected_answer", "is empty; write the right answer")
         if not self._judge and not self.compat_of(task):
             try:
                 worker.check_expected(expected)
@@ -154,7 +156,9 @@ class MathEnvironment(Environment[None]):
             await self.process_pool.warm()
         except PoolError as error:
             # The first verdict starts its worker itself and reports why it cannot.
-            _LOGGER.warning("the judges of the math environment could not start: %s", error)
+            _LOGGER.warning(
+                "the worker processes of the environment math could not start: %s", error
+            )
 
     @tool
     async def calculator(self, expression: str) -> str:

@@ -89,9 +89,11 @@ def check_expected(expected_answer: str) -> None:
             _equal(one, Integer(1))  # what is equal to itself by its form is not calculated
         equal = any(_equal(one, one) for one in gold)
     except Exception as error:
-        raise ExpectedAnswerError(f"Comparing it raises {type(error).__name__}.") from None
+        raise ExpectedAnswerError(
+            f"comparing the expected answer raised {type(error).__name__}"
+        ) from None
     if not equal:
-        raise ExpectedAnswerError("It is not even equal to itself.")
+        raise ExpectedAnswerError("the expected answer is not even equal to itself")
 
 
 def is_notation(text: str) -> bool:
@@ -207,12 +209,10 @@ def _parse_expected(expected_answer: str) -> list[Any]:
 
     bare = _without_delimiters(expected_answer)
     if not bare:
-        raise ExpectedAnswerError("The task's expected_answer is empty; write the right answer.")
+        raise ExpectedAnswerError("is empty; write the right answer")
     gold: list[Any] = parse(_boxed(bare), [LatexExtractionConfig()], parsing_timeout=None)
     if not gold:
-        raise ExpectedAnswerError(
-            f"The task's expected_answer {bare[:100]!r} cannot be read as mathematics."
-        )
+        raise ExpectedAnswerError(f"is {bare[:100]!r}, which cannot be read as mathematics")
     return gold
 
 

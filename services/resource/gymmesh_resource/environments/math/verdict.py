@@ -122,7 +122,7 @@ def judge(
     except (ArithmeticError, ValueError, RecursionError) as error:
         if isinstance(error, ExpectedAnswerError):
             raise
-        failure = f"comparing it raised {type(error).__name__}"
+        failure = f"the comparison raised {type(error).__name__}"
         score = unjudged(expected_answer, found.texts[0], found.source, failure)
     if not found.cut:
         return score
@@ -181,7 +181,7 @@ def _compare(
                     continue
                 value = form if asked is None else values_of(form, asked)
                 if value is None or not comparison.equal(wanted_form, value):
-                    failure = "it still has to be computed, or is in the prompt"
+                    failure = "the answer still has to be computed, or is in the prompt"
                     continue
             except Unreadable:
                 return _by_library(expected, text, wanted, found, asked, "")
@@ -226,8 +226,8 @@ def _not_for_library(expected: ExpectedForms, text: str, asked: str | None) -> s
         return "a relation is not a value"
     if not has_commands_to_compute(text):
         # The library leaves out what it cannot place, and compares the rest.
-        return "it cannot be read"
-    return "" if asked is None else "it still has to be computed"
+        return "the answer cannot be read"
+    return "" if asked is None else "the answer still has to be computed"
 
 
 def _is_relation(form: Form) -> bool:
@@ -268,7 +268,7 @@ def _how(expected: Form, answer: Form) -> tuple[str, ...]:
     if not isinstance(expected, Scalar) or not isinstance(answer, Scalar):
         return tuple(notes)
     if (expected.unit is None) != (answer.unit is None):
-        notes.append("only one has a unit, which was ignored")
+        notes.append("only one answer has a unit, which was ignored")
     if symbols(expected.node) | symbols(answer.node):
         return (*notes, "at points of the real line")
     if is_measured(expected.node) or is_measured(answer.node):

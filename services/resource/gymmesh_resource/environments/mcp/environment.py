@@ -89,7 +89,7 @@ class McpEnvironment(Environment[_Servers]):
         """
         found = installed_version("mcp")
         if int(found.split(".")[0]) < _LIBRARY:
-            raise ValueError(f"mcp {found} is too old: run pip install 'gymmesh[mcp]'")
+            raise ValueError(f"the package mcp {found} is too old: run pip install 'gymmesh[mcp]'")
         if not servers:
             raise ValueError("servers is empty; name at least one server, with a command or a url")
         for name, server in servers.items():
@@ -118,7 +118,7 @@ class McpEnvironment(Environment[_Servers]):
             return
         refuse_others(task, ())
         if not any(part.strip() for part in _expected(task)):
-            raise TaskInvalid(_EXPECTED, "is empty")
+            raise TaskInvalid(_EXPECTED, "is empty; write the right answer")
 
     async def session_tools(self, session: Session[_Servers]) -> Sequence[Mapping[str, Any]]:
         servers = session.state
@@ -252,7 +252,7 @@ def _expected(task: Task) -> list[str]:
     value = task.require(_EXPECTED, str, int, float, list)
     values = value if isinstance(value, list) else [value]
     if not all(isinstance(part, str | int | float) for part in values):
-        raise TaskInvalid(_EXPECTED, "must be text, a number, or a list of them")
+        raise TaskInvalid(_EXPECTED, "must be text, a number, or a list of texts and numbers")
     return [str(part) for part in values]
 
 

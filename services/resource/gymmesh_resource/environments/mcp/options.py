@@ -13,8 +13,9 @@ class ServerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """One MCP server: a program that speaks over its standard streams, or an address.
 
     command: the program and its arguments. env: additional environment variables. Of the service's
-        own variables, the server gets only PATH, HOME and similar ones. cwd: the working directory.
-        quiet: whether its error output is discarded. By default, the service writes it to its own.
+        own variables, the server gets only PATH, HOME, USER, LOGNAME, SHELL and TERM. cwd: the
+        working directory. quiet: whether the server's error output is discarded. By default, this
+        output goes to the error output of the service.
     url: the address for streamable HTTP. headers: HTTP headers of each request.
     tools: the names of the tools to offer. Default: all.
     shared: whether all sessions share one process or connection. Default: the environment's option.

@@ -64,7 +64,7 @@ def _mended_message(message: Any) -> Any:
 def _tool(tool: Any) -> dict[str, Any] | None:
     """A tool whose schema is an object; None for one without a name."""
     if not isinstance(tool, dict) or not isinstance(tool.get("name"), str):
-        _LOGGER.warning("skipped a tool without a name that an MCP server lists")
+        _LOGGER.warning("skipped a tool of an MCP server: the tool has no name")
         return None
     if not isinstance(tool.get("inputSchema"), dict):
         return tool | {"inputSchema": {"type": "object"}}

@@ -212,7 +212,7 @@ def _question(task: Task) -> ChoiceQuestion:
     found: list[tuple[str, str]] = []
     for entry in options:
         if not isinstance(entry, dict):
-            raise TaskInvalid("options", 'must be a list of objects such as {"A": "its text"}')
+            raise TaskInvalid("options", 'must be a list of objects such as {"A": "the text of A"}')
         for key, text in entry.items():
             if text is not None and not isinstance(text, str):
                 raise TaskInvalid("options", f"has no text for {key!r}")

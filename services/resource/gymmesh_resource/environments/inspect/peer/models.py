@@ -74,9 +74,9 @@ class JudgeApi(ModelAPI):
     ) -> ModelOutput:
         """One answer of the judge. Raises what the service does."""
         if self._refused:
-            raise RuntimeError("a scorer calls a model; set the option judge: true")
+            raise RuntimeError("a scorer calls a model; allow this with the option judge: true")
         if tools:
-            raise RuntimeError("a scorer offers tools to the judge, which can't call any")
+            raise RuntimeError("a scorer offers tools to the judge; the judge can't call tools")
         wanted = {
             "temperature": config.temperature,
             "top_p": config.top_p,

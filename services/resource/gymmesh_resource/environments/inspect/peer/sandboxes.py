@@ -140,7 +140,9 @@ def services_of(config: Any) -> list[dict[str, Any]]:
         return _compose(parse_compose_yaml(str(path)), path.parent)
     if path.stem == "Dockerfile" or path.suffix == ".Dockerfile":
         return [{"name": "default", "build": str(path.parent), "dockerfile": path.name}]
-    raise ValueError(f"a sandbox can't be built from {path.name}")
+    raise ValueError(
+        f"a sandbox can't be built from {path.name}; use a compose file or a Dockerfile"
+    )
 
 
 def _compose(config: ComposeConfig, folder: Path) -> list[dict[str, Any]]:
@@ -156,7 +158,7 @@ def _compose_service(name: str, service: Any, folder: Path) -> dict[str, Any]:
     for key in _REFUSED:
         if getattr(service, key):
             raise ValueError(
-                f"the service {name} of its compose file has {key}, which is not supported"
+                f"the service {name} of the compose file has the key {key}, which is not supported"
             )
     made: dict[str, Any] = {
         "name": name,

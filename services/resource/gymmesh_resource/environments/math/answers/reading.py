@@ -440,7 +440,7 @@ def _collection(start: str, inside: str, end: str) -> Form | None:
         return None
     if (start, end) in (("[", ")"), ("(", "]")):
         if len(parts) != 2:
-            raise Unreadable("an interval has two ends")
+            raise Unreadable("an interval needs exactly two ends")
         return interval(
             read_expression(parts[0]), read_expression(parts[1]), start == "[", end == "]"
         )
