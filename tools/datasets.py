@@ -20,8 +20,8 @@ _HEAD = """\
 
 Make tasks from a public data set that you have downloaded. `gym-cli import` recognises the data \
 set by its columns, so you don't name columns. Each task names the [environment](environments.md) \
-that judges the task. `python -m tools.datasets` generates this page from the package's recipes. \
-A recipe describes the columns of one data set, and which keys of the task the columns become.
+that judges the task. `python -m tools.datasets` generates this page from recipes in gymmesh's \
+code. A recipe describes the columns of one data set, and which keys of the task the columns become.
 
 <!-- check: hidden train.jsonl
 {"question": "Ann has 3 pens and buys 4. How many has she?", "answer": "3 + 4 = 7\\n#### 7"}
@@ -64,11 +64,11 @@ Then import the file with [`--format hf`](import.md#columns) and the names of it
 _JUDGED = """\
 ## Judged
 
-gymmesh's tests check each recipe with rows that we wrote in the data set's columns. Examples are \
-rows with fractions, negative numbers, three to ten choices, or several calls. No test row is \
-copied from a data set. The tests import the rows from JSON lines and from Parquet. For each row, \
-the tests judge several answers. The row's own right answer earns the reward, and the right \
-answers of the other rows earn no reward.
+gymmesh's tests check each recipe with rows that we wrote in the data set's columns. For example, \
+some test rows have fractions, negative numbers, three to ten choices, or several calls. No test \
+row is copied from a data set. The tests import the rows from JSON lines and from Parquet. For \
+each row, the tests judge several answers. The row's own right answer earns the reward, and the \
+right answers of the other rows earn no reward.
 
 | `--dataset` | data set | environment | test rows | test rows whose right answer earns the reward |
 |---|---|---|---|---|
