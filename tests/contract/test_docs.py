@@ -355,7 +355,7 @@ def test_the_readme_shows_the_first_environment_as_it_is() -> None:
         ("## security", SecurityConfig),
         ("Keys of an identity", IdentityConfig),
         ("Keys of `limits`", LimitsConfig),
-        ("Keys of `tls` between services", TlsConfig),
+        ("Keys of `tls`, for TLS between services", TlsConfig),
     ],
 )
 def test_every_key_is_documented_with_its_default(
