@@ -20,8 +20,8 @@ _HEAD = """\
 
 Make tasks from a public data set that you have downloaded. `gym-cli import` recognises the data \
 set by its columns, so you don't name columns. Each task names the [environment](environments.md) \
-that judges the task. `python -m tools.datasets` generates this page from the package's recipes, \
-one for each data set.
+that judges the task. `python -m tools.datasets` generates this page from the package's recipes. \
+A recipe describes the columns of one data set, and which keys of the task the columns become.
 
 <!-- check: hidden train.jsonl
 {"question": "Ann has 3 pens and buys 4. How many has she?", "answer": "3 + 4 = 7\\n#### 7"}
@@ -38,7 +38,8 @@ $ gym-cli data validate tasks.jsonl
 tasks.jsonl: 2 tasks, all right; --config FILE also checks the rows with their environments
 ```
 
-- If several data sets have the file's columns, select the data set with `--dataset NAME`.
+- If several data sets have the file's columns, `gym-cli import` chooses the data set whose recipe \
+has the most columns. To choose another data set, pass `--dataset NAME`.
 - `--env NAME` selects a different environment for all tasks.
 - Columns that the recipe doesn't use become keys of the task; `--only-columns` omits these \
 columns.
@@ -47,8 +48,8 @@ line: see [importing](import.md#rows-that-cannot-be-imported).
 - gymmesh contains no data sets and downloads none.
 
 If no known data set has the file's columns, `gym-cli import` writes no tasks and exits with code \
-1. The command shows the file's columns, the nearest known data sets, and a guess which columns \
-are the prompt and the answer:
+1. The command shows the file's columns, the nearest known data sets, and a guess about which \
+columns are the prompt and the answer:
 
 <!-- check: hidden mine.jsonl
 {"exercise": "What is 6 * 7?", "result": 42}
@@ -63,11 +64,11 @@ Then import the file with [`--format hf`](import.md#columns) and the names of it
 _JUDGED = """\
 ## Judged
 
-gymmesh's tests check each recipe with rows that we wrote in the data set's columns, for example \
-with fractions, negative numbers, three to ten choices, or several calls. No test row is copied \
-from a data set. The tests import the rows from JSON lines and from Parquet. For each row, the \
-tests judge the row's right answer, which earns the reward, and the right answers of the other \
-rows, which earn no reward.
+gymmesh's tests check each recipe with rows that we wrote in the data set's columns. Examples are \
+rows with fractions, negative numbers, three to ten choices, or several calls. No test row is \
+copied from a data set. The tests import the rows from JSON lines and from Parquet. For each row, \
+the tests judge several answers. The row's own right answer earns the reward, and the right \
+answers of the other rows earn no reward.
 
 | `--dataset` | data set | environment | test rows | test rows whose right answer earns the reward |
 |---|---|---|---|---|
@@ -85,9 +86,9 @@ _COLUMNS = """\
 ## Columns
 
 `gym-cli import` recognises a data set by its required columns; a file may have additional \
-columns. If several data sets fit, `gym-cli import` chooses the data set with the most columns. \
-In the tables, `becomes` lists what the importer writes into the task: the prompt, the tools, or \
-keys of the task.
+columns. If several data sets fit, `gym-cli import` chooses the data set whose table below has the \
+most columns. In the tables, `becomes` lists what the importer writes into the task: the prompt, \
+the tools, or keys of the task.
 """
 
 
@@ -134,7 +135,7 @@ def _names(name: str, shape: ColumnShape) -> str:
 def _kind(shape: ColumnShape) -> str:
     told = shape.words
     if shape.like:
-        told += f" with `{shape.like}`".replace("|", "\\|")
+        told += f" that matches `{shape.like}`".replace("|", "\\|")
     return told + (", optional" if shape.optional else "")
 
 

@@ -98,7 +98,7 @@ def _processes(scope: Scope, times: Times) -> list[Alert]:
             "> 1",
             2,
             "warning",
-            f"{_WHERE}: the event loop runs {{{{ $value | humanizeDuration }}}} late.",
+            f"{_WHERE}: the event loop is {{{{ $value | humanizeDuration }}}} late.",
         ),
         Alert(
             "GymmeshTooManySeries",
@@ -166,8 +166,8 @@ def _models(scope: Scope) -> list[Alert]:
             "> 0",
             1,
             "warning",
-            "Endpoint {{ $labels.endpoint }} of model {{ $labels.model }} failed too often in a row"
-            " and gets no calls.",
+            "Endpoint {{ $labels.endpoint }} of model {{ $labels.model }} failed too often in a "
+            "row. The model service sends it no calls.",
         ),
         Alert(
             "GymmeshModelQueueLong",
@@ -175,8 +175,8 @@ def _models(scope: Scope) -> list[Alert]:
             "> 60",
             10,
             "warning",
-            "Calls of model {{ $labels.model }} wait {{ $value | humanizeDuration }} for a place "
-            "in the model service.",
+            "5 % of the calls of model {{ $labels.model }} wait more than "
+            "{{ $value | humanizeDuration }} for a place in the model service.",
         ),
         Alert(
             "GymmeshTokensDiverge",
@@ -192,8 +192,8 @@ def _models(scope: Scope) -> list[Alert]:
             "> 0",
             10,
             "warning",
-            "Services of model {{ $labels.model }} have weights {{ $value | humanize }} versions "
-            "apart.",
+            "Services of model {{ $labels.model }} have different weights: their versions "
+            "differ by {{ $value | humanize }}.",
         ),
     ]
 
@@ -260,7 +260,7 @@ def _others(scope: Scope, times: Times) -> list[Alert]:
             f"> {times.seconds(5):g}",
             5,
             "warning",
-            "The collector at {{ $labels.instance }} needs {{ $value | humanizeDuration }} to write"
-            " outcomes to disk.",
+            "5 % of the writes of the collector at {{ $labels.instance }} to disk take more than "
+            "{{ $value | humanizeDuration }}.",
         ),
     ]

@@ -9,6 +9,8 @@ import pytest
 
 from tests.support.cli import Ended, run
 
+ROOT = Path(__file__).parents[2]
+
 FAULTY = '''
 from gymmesh import Environment, Expected
 
@@ -50,6 +52,10 @@ def test_what_is_found_is_reported_in_three_ways_and_ends_with_exit_code_1(folde
     assert "elsewhere/two answers" in (folder / "page.html").read_text()
     shown = command("audit", "contains.py", folder=folder)
     assert "BAD    nothing/a refusal wins" in shown.out
+    page = (ROOT / "docs" / "how-to" / "audit.md").read_text(encoding="utf-8")
+    told = page.split("## `--json`")[1].split("\n## ")[0]
+    for key in (*report, *report["findings"][0], *report["verdicts"]):
+        assert f"`{key}`" in told, f"docs/how-to/audit.md does not name {key}"
 
 
 def test_what_is_deliberate_is_listed_with_its_reason_and_does_not_fail(folder: Path) -> None:

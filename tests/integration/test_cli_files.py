@@ -65,7 +65,7 @@ async def test_tasks_from_a_pipe_are_refused(bench: Bench, command: tuple[str, .
     done = await gym(name, "-i", f"/proc/{os.getpid()}/fd/{reading}", *more, *bench.mesh)
     os.close(reading)
     assert done.code == 1
-    done.said("is not a regular file, and tasks are read several times")
+    done.said("is not a regular file, but the command reads the tasks several times")
 
 
 async def test_a_retry_gives_up_only_what_the_command_asks_for(
@@ -183,8 +183,8 @@ async def test_rows_that_name_other_agents_are_said_once_or_refused(
     assert endpoint.requests == []
     done = await gym(*bench.collect())
     assert done.code == 0, done.err
-    named = "agent_ref names agent 'other_agent' (and 1 more row)"
-    assert done.err.count(f"{bench.tasks}:2: {named}") == 1
+    named = "(and 1 more row): agent_ref names agent 'other_agent'"
+    assert done.err.count(f"{bench.tasks}:2 {named}") == 1
     assert done.err.count("agent_ref") == 1
     assert len(rows_of(bench.output)) == 4
 

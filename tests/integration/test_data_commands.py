@@ -93,7 +93,7 @@ def test_tasks_are_generated(tmp_path: Path) -> None:
     [
         (["-d", "no_such_set"], "no dataset 'no_such_set'"),
         (["-d", "countdown", "--settings", "[]"], "must be a JSON object"),
-        (["-d", "countdown", "--settings", '{"no_such_setting": 1}'], "refuses its settings"),
+        (["-d", "countdown", "--settings", '{"no_such_setting": 1}'], "rejects its settings"),
         (["--count", "0"], "--count"),
     ],
 )

@@ -174,7 +174,7 @@ def test_examples_that_are_missing_stop_no_run(folder: Path) -> None:
             "of task rows next to the class's module.",
         ),
         ("'latin.jsonl'", "/latin.jsonl cannot be read: 'utf-8' codec can't decode byte 0xe9"),
-        ("'list.jsonl'", "Example task 1 of 'Careless' is broken: must be an object"),
+        ("'list.jsonl'", "Example task 1 of 'Careless' is invalid: must be an object"),
         (
             "'bare.jsonl'",
             "Example task 1 of 'Careless' is invalid: prompt: is missing. Add it, or",

@@ -100,8 +100,8 @@ async def test_failures_say_what_to_do(server: FakeEndpoint, tmp_path: Path) -> 
     assert "tools" not in rows["good"]["capabilities"]
     assert rows["good"]["no_tools"] == "text and no tool call: ok"
     assert "did you mean 'max_tokens_key'" in rows["wrong"]["message"]
-    assert "fix: start the endpoint, or correct host and port in url" in done.out
-    assert "fix: correct api_key" in done.out
+    assert "fix: start the endpoint, or correct host and port in 'url'" in done.out
+    assert "fix: correct 'api_key'" in done.out
     nothing = await gym("models", "check", "gone", "--config", config)
     assert nothing.code == 1
 

@@ -168,7 +168,7 @@ async def test_trying_an_environment_out_needs_none_either(folder: Path) -> None
     findings = await trial("bench", EnvironmentConfig(use="bench.py:Bench"), loaded())
     said = {one.check: one.detail for one in findings}
     assert all(one.fine for one in findings), said
-    assert "sandboxes of sandbox" in said["describes itself"]
+    assert "sandboxes sandbox" in said["describes itself"]
     assert not list((folder / "boxes" / "sandboxes").iterdir())
 
 

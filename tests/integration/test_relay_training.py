@@ -106,7 +106,7 @@ async def test_nothing_is_lost_or_doubled_when_the_link_is_cut_ten_times() -> No
 
 async def test_a_relay_needs_a_mesh_elsewhere_and_a_backend() -> None:
     backend = TokenBackend(CharTokenizer(), TalliedEngine((0, 0)))
-    with pytest.raises(UserError, match="elsewhere"):
+    with pytest.raises(UserError, match="only for a remote mesh"):
         async with TrainerCollector(TALK, model=backend, relay="127.0.0.1:1"):
             pass
     with pytest.raises(UserError, match="backend"):

@@ -317,4 +317,4 @@ async def test_a_row_that_the_engine_must_give_and_does_not_fails_the_rollout(
         failed = await collector.one({"prompt": "what is it", "wanted": "five"})
     assert not isinstance(failed, Rollout)
     assert failed.reason == "MODEL_ANSWER_INVALID"
-    assert "lacks values" in failed.why
+    assert "has no values" in failed.why

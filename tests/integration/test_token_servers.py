@@ -343,7 +343,7 @@ async def test_an_abort_that_nobody_asked_for_is_a_failure() -> None:
     [
         ({}, "tokenizer"),
         ({"tokenizer": "tests.support.token_servers:nothing"}, "can't be imported"),
-        ({"tokenizer": TOY, "tool_parser": "parrot"}, "there is no 'parrot'"),
+        ({"tokenizer": TOY, "tool_parser": "parrot"}, "unknown parser 'parrot'"),
     ],
 )
 async def test_a_configuration_that_cannot_work_is_refused(

@@ -63,6 +63,7 @@ async def test_http_sd_leads_to_every_service(stage: Stage) -> None:
         ("model", "exact"),
         ("model", "judge"),
         ("model", "policy"),
+        ("relay", "door"),
         ("resource", "code"),
         ("resource", "llm_judge"),
         ("resource", "math"),

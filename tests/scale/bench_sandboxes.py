@@ -227,8 +227,8 @@ def report(found: dict[str, Found]) -> str:
     ]
     start_heads = [
         "contender",
-        "time of one at a time, p50 / p99, ms",
-        "CPU of each, ms",
+        "time of one sandbox at a time, p50 / p99, ms",
+        "CPU of each sandbox, ms",
         "sandboxes per second of CPU",
         f"sandboxes per second, {os.cpu_count()} at a time",
     ]
@@ -237,7 +237,7 @@ def report(found: dict[str, Found]) -> str:
               if one.absent]  # fmt: skip
     return "\n\n".join(
         [
-            "The cost to create a sandbox, run `/bin/true` in the sandbox and end it:",
+            "The cost to create a sandbox, run `/bin/true` in the sandbox and end the sandbox:",
             table(start_heads, starts),
             "The time of `/bin/true` in one of several open sandboxes, one program at a time, in "
             "ms (p50 / p99). In brackets: how much longer the p50 is than without a sandbox:",

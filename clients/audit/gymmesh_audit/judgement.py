@@ -52,9 +52,10 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Seconds of verdicts, and the bytes that some of them took: median and 99th percentile.
+    """The time of the verdicts: the median and the 99th percentile, in seconds.
 
-    p99_bytes: None where no memory was measured.
+    verdicts: the number of timed verdicts. p99_bytes: the 99th percentile of the memory of a
+    verdict, in bytes. None if memory was not measured.
     """
 
     verdicts: int = 0
@@ -67,10 +68,10 @@ class Measured:
 class Report:
     """The result of auditing one environment.
 
-    tasks: the number of tried tasks; golds: the number of them with a known right answer. notes:
-    measurements that are not faults. live: the models that were asked and are not scripted.
-    unplayed: the kinds of attacks that were skipped for tasks without an expected answer. idle:
-    entries of the intended findings that the audit did not find.
+    tasks: the number of tried tasks. golds: the number of tried tasks with an expected answer.
+    notes: measurements that are not faults. live: the models that the environment calls and that
+    are not scripted. unplayed: the kinds of attacks that were skipped for tasks without an expected
+    answer. idle: the deliberate entries without a finding.
     """
 
     environment: str

@@ -43,7 +43,7 @@ def lines(report: Report) -> Iterator[str]:
         yield f"  measured  {note}"
     for group in _alike(report.findings):
         one = group[0]
-        yield f"  {'meant' if one.reason else 'BAD  '}  {_line(one, len(group))}"
+        yield f"  {'deliberate' if one.reason else 'BAD  '}  {_line(one, len(group))}"
         if one.reason:
             yield f"         because: {one.reason}"
     for name in report.idle:

@@ -202,7 +202,8 @@ class ArtGroups:
         if not logprobs:
             raise UserError(
                 f"rollout {rollout.id} of task {rollout.task.id}: its log probabilities are "
-                "missing or of different distributions. ART needs all of them, of one distribution"
+                "missing or of different distributions. ART needs a log probability for every "
+                "sampled token, and one distribution for all"
             )
         messages: list[Any] = []
         for message in chat["messages"]:

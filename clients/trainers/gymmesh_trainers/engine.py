@@ -70,7 +70,9 @@ class TransformersEngine(Engine):
     async def __call__(self, prompt: list[int], params: SamplingParams) -> Generation:
         """Sample an answer. Raises ValueError for what `generate` is not asked to do here."""
         if params.stop:
-            raise ValueError("stop: TransformersEngine only stops at the tokenizer's stop token")
+            raise ValueError(
+                "stop: TransformersEngine stops only at the tokenizer's stop token; remove stop"
+            )
         done: asyncio.Future[Generation] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Waiting(prompt, params, done))
         if self._worker is None or self._worker.done():

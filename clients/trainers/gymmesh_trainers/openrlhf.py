@@ -206,7 +206,9 @@ def executor_output(rollout: Rollout, lost: LostTokens, *, wants_logprobs: bool)
     sample = lost.one(rollout)
     reward = None if sample is None else rollout.reward_of(sample.actor)
     if sample is None or reward is None:
-        raise UserError(f"rollout {rollout.id}: has no tokens, or no reward")
+        raise UserError(
+            f"rollout {rollout.id}: has no tokens or no reward, so OpenRLHF can't train it"
+        )
     mask = sample.mask
     edges = [0, *mask, 0]
     changes = [place for place, (before, now) in enumerate(pairwise(edges)) if before != now]

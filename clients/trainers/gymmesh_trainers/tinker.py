@@ -72,7 +72,7 @@ class TinkerEngine:
         if params.stop:
             raise ValueError("stop: Tinker can't stop at texts and at token ids in one call")
         if params.min_p:
-            raise ValueError("min_p: Tinker has no such parameter")
+            raise ValueError("min_p: Tinker does not support min_p; remove it")
         asked = params.as_dict()
         asked.pop("min_p", None)
         version = self._version
@@ -152,7 +152,8 @@ def _transitions(rollout: Rollout, sample: TrainingSample) -> list[types.Transit
     if not logprobs:
         raise UserError(
             f"rollout {rollout.id} of task {rollout.task.id}: its log probabilities are missing or "
-            "of different distributions. Tinker needs all of them, of one distribution"
+            "of different distributions. Tinker needs a log probability for every sampled token, "
+            "and one distribution for all"
         )
     stretches = _stretches(sample)
     return [

@@ -189,7 +189,7 @@ def loop_outputs(
     """
     last = rollout.last_sample
     if last is None:
-        raise UserError(f"rollout {rollout.id}: has no tokens to train")
+        raise UserError(f"rollout {rollout.id}: has no tokens, so veRL can't train it")
     if rollout.reward_of(last.actor) is None:
         raise UserError(
             f"rollout {rollout.id} of task {rollout.task.id}: has no reward, so veRL would "

@@ -136,7 +136,7 @@ class ViewServer:
             except web.HTTPException as error:
                 response = web.Response(status=error.status, text=f"{error.reason}\n")
             except Exception as error:  # a fault of ours, with a row that somebody else wrote
-                _log.error("%s cannot be answered: %s", request.path, type(error).__name__)
+                _log.error("the request %s failed: %s", request.path, type(error).__name__)
                 _log.debug("the fault's traceback", exc_info=error)
                 text = f"This cannot be shown ({type(error).__name__}).\n"
                 response = web.Response(status=500, text=text)

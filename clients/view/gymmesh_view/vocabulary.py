@@ -126,12 +126,12 @@ def _pieces(file: _TokenizerFile) -> dict[int, bytes]:
     else:
         pieces = {number: piece for piece, number in vocabulary.items()}
     if not pieces:
-        raise _Unknown("the model in it has no vocabulary")
+        raise _Unknown("its vocabulary is empty")
     to_bytes = _Decoder(file)
     found = {number: to_bytes(piece) for number, piece in pieces.items()}
     found |= {one.id: one.content.encode("utf-8", "replace") for one in file.added_tokens}
     if not all(0 <= number <= _MOST_ID for number in found):
-        raise _Unknown(f"an id is not between 0 and {_MOST_ID}")
+        raise _Unknown(f"a token id is not between 0 and {_MOST_ID}")
     return found
 
 
@@ -144,7 +144,9 @@ class _Decoder:
         if not steps and any(one.get("type") == "ByteLevel" for one in _steps(file.pre_tokenizer)):
             kinds = {"ByteLevel"}
         if unknown := kinds - _KINDS:
-            raise _Unknown(f"it has an unknown decoder, {clean(', '.join(sorted(unknown)))[:80]}")
+            raise _Unknown(
+                f"its decoder is of an unknown type: {clean(', '.join(sorted(unknown)))[:80]}"
+            )
         self._byte_level = "ByteLevel" in kinds
         self._bytes = "ByteFallback" in kinds or file.model.byte_fallback
         self._replaced = [pair for one in steps if (pair := _replacement(one))]

@@ -62,8 +62,8 @@ _TOOLS: Final = Row(
         Panel(
             "Tool calls by outcome",
             rates(_scope, m.TOOL_CALLS, "outcome"),
-            "Tool calls per second. The outcome fault is a mistake of the environment. The policy "
-            "causes all other outcomes.",
+            "Tool calls per second. The outcome `fault` is a mistake of the environment's code. "
+            "The policy causes all other outcomes.",
             "ops",
             "areas",
         ),
@@ -88,8 +88,8 @@ _VERDICTS: Final = Row(
         Panel(
             "Verdicts by status",
             rates(_scope, m.VERIFICATIONS, "environment", "status"),
-            "Verdicts per second. The status fault means that the verifier failed. These rollouts "
-            "have no reward.",
+            "Verdicts per second. The status `fault` means that the verifier failed. Rollouts with "
+            "this status have no reward.",
             "ops",
             "areas",
         ),

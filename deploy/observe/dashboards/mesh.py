@@ -67,7 +67,7 @@ _GLANCE: Final = Row(
         number(
             "Unary calls, 95 % take less than",
             _scope.quantile(0.95, m.RPC_SECONDS, where=_UNARY),
-            "From a call's arrival to its end. Streams don't count.",
+            "The time from a call's arrival to its end. Streams don't count.",
             "s",
         ),
         number(
@@ -127,7 +127,7 @@ _PROCESSES: Final = Row(
         Panel(
             "Event loops late",
             gauges(_scope, m.EVENT_LOOP_LAG_SECONDS, "kind", "service_name", how="max"),
-            "The delay of the event loop. Blocking code and an overloaded machine both show here.",
+            "The delay of the event loop. Blocking code and an overloaded machine increase it.",
             "s",
             width=6,
         ),
@@ -183,7 +183,7 @@ _CALLS: Final = Row(
         Panel(
             "Time of unary calls, 95th percentile",
             p95_of(_scope, m.RPC_SECONDS, _UNARY, "method"),
-            "From a call's arrival to its end.",
+            "The time from a call's arrival to its end.",
             "s",
         ),
         Panel(
@@ -196,7 +196,7 @@ _CALLS: Final = Row(
         Panel(
             "Time of streams, 95th percentile",
             p95_of(_scope, m.RPC_SECONDS, _STREAMS, "method"),
-            "From a stream's opening to its end.",
+            "The time from a stream's opening to its end.",
             "s",
         ),
         Panel(
@@ -219,7 +219,7 @@ _CALLS: Final = Row(
                     "{{side}}",
                 )
             ],
-            "The number of frames in a batch. The more frames, the better calls share messages.",
+            "The mean number of frames in a batch. All frames of a batch share one message.",
         ),
         Panel(
             "Mux streams broken",
@@ -256,7 +256,7 @@ _DISCOVERY: Final = Row(
         Panel(
             "Registry watches",
             [Query(_scope.gauge(m.REGISTRY_WATCHES), "open")],
-            "Open streams by which callers watch the registry.",
+            "Open streams through which callers watch the registry.",
             width=6,
         ),
     ],

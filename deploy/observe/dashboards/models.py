@@ -69,7 +69,8 @@ _CALLS: Final = Row(
         Panel(
             "Time to the first token",
             percentiles(_scope, m.MODEL_FIRST_TOKEN_SECONDS, "model"),
-            "From a streamed call's start at the endpoint to the first piece of its answer.",
+            "The time from a streamed call's start at the endpoint to the first piece of its "
+            "answer.",
             "s",
         ),
         Panel(

@@ -127,8 +127,8 @@ _TIME: Final = Row(
                 *p95(_scope, m.ROLLOUT_STAGE_SECONDS, "stage"),
                 *p95(_scope, m.GATEWAY_OVERHEAD_SECONDS, "agent"),
             ],
-            "The time that an attempt spends in each stage. By agent: the time that a program's "
-            "request spends in the gateway, without its model call.",
+            "The time that an attempt spends in each stage. Lines with an agent's name: the time "
+            "that a program's request spends in the gateway, without the request's model call.",
             "s",
             exemplars=True,
         ),

@@ -106,8 +106,8 @@ _OUTPUTS: Final = Row(
                 Query(_scope.rate(m.GROUPS, "event"), "{{event}} / s"),
                 Query(_scope.gauge(m.GROUPS_WAITING), "waiting for the trainer"),
             ],
-            "Groups (all repeats of a task) for a trainer: finished, acknowledged, or skipped as "
-            "too old.",
+            "Groups (all repeats of a task) for a trainer: finished, acknowledged, or skipped "
+            "because their weights are too old.",
             width=6,
         ),
         Panel(
@@ -116,8 +116,8 @@ _OUTPUTS: Final = Row(
                 Query(_scope.increase(m.COLLECT_RECONNECTS), "connections lost"),
                 Query(_scope.increase(m.STALE_EVENTS), "events of older attempts"),
             ],
-            "Lost connections and dropped events lose no rollout. Attempts continue, or start "
-            "again.",
+            "If a connection is lost or an event is dropped, no rollout is lost. Attempts "
+            "continue, or start again.",
             width=6,
         ),
     ],

@@ -1,4 +1,4 @@
-"""How a JSON object is shared between a message's typed fields and its overlay.
+"""Divides a JSON object between a message's typed fields and the message's overlay.
 
 Reading sets the fields that have a key, and puts the other keys into the overlay; the object is
 never changed. Writing makes a dict.
@@ -88,7 +88,7 @@ def is_int64(value: JsonValue) -> bool:
 
 
 def fill_opaque(message: pb.OpaqueItem | pb.OpaquePart | pb.OpaqueTool, value: JsonValue) -> None:
-    """Keep what the contract has no kind for."""
+    """Store a value of a kind that the contract doesn't have."""
     kind = value.get("type") if type(value) is dict else None
     message.type = kind if type(kind) is str else ""
     message.json = store(value)
@@ -104,7 +104,7 @@ def put(out: dict[str, JsonValue], message: Any, names: Iterable[str]) -> None:
 
 
 def put_overlay(out: dict[str, JsonValue], overlay_json: bytes) -> dict[str, JsonValue]:
-    """Add the overlay's keys, which win over those there already."""
+    """Add the overlay's keys. They override keys that already exist."""
     if overlay_json:
         out.update(read_object(overlay_json, "overlay_json"))
     return out
@@ -119,14 +119,14 @@ def under(key: str, convert: Callable[[Any], JsonValue], value: Any) -> JsonValu
 
 
 Writers: TypeAlias = Mapping[str, Callable[[Any], JsonValue]]
-"""What writes each member of a `kind` oneof."""
+"""For each member of a `kind` oneof, the function that writes the member."""
 
 
 def write_kind(message: Any, writers: Writers) -> JsonValue:
     """Write whichever member of the `kind` oneof is set.
 
     Raises:
-        CodecError: none is, or one that a later contract added.
+        CodecError: no member is set, or a member that a later contract added.
     """
     kind = message.WhichOneof("kind")
     if kind is None:
@@ -149,7 +149,7 @@ def write_kinds(messages: Iterable[Any], writers: Writers) -> list[JsonValue]:
 
 
 def write_opaque(message: pb.OpaqueItem | pb.OpaquePart | pb.OpaqueTool) -> JsonValue:
-    """The JSON that an opaque message holds."""
+    """The JSON in an opaque message."""
     return read_field(message.json, "json")
 
 

@@ -1,4 +1,4 @@
-"""The meanings of the reasons with which endpoints and engines end an answer. Pure.
+"""The meanings of the finish reasons of endpoints and engines. Pure.
 
 Servers agree on few of these words: OpenAI's `stop`, `length` and `tool_calls`; Anthropic's
 `end_turn`, `tool_use` and `max_tokens`; Gemini's `STOP`, `MAX_TOKENS` and `SAFETY`; `eos_token` of
@@ -19,10 +19,10 @@ class Finish(Enum):
     """How an answer ended.
 
     DONE: the model ended it.
-    LENGTH: a limit of tokens did.
-    FILTERED: a filter of the endpoint's did.
-    CUT: a rule of the endpoint's cut it, such as one against repetition, or refused the call that
-        the model wrote.
+    LENGTH: a token limit ended it.
+    FILTERED: a filter of the endpoint ended it.
+    CUT: a rule of the endpoint, such as a rule against repetition, cut the answer, or refused the
+        call that the model wrote.
     ABORTED: the generation was stopped from outside. Only the caller that requested the abort
         gets this as an answer.
     FAILED: the endpoint, or a server behind it, failed. There is no answer.
@@ -106,9 +106,10 @@ _BREAKS: Final = re.compile(r"[^a-z0-9]+")
 
 
 def finish_of(reason: object) -> Finish:
-    """What `reason` means: text in any spelling, or an object with a `type`, as SGLang has it.
+    """The meaning of `reason`: a text in any spelling, or an object with a `type`, as SGLang sends
+    it.
 
-    None is an answer of a server that gives no reasons: DONE.
+    None is DONE: the server reports no reasons.
     """
     if isinstance(reason, Mapping):
         reason = reason.get("type")
@@ -126,7 +127,7 @@ def finish_of(reason: object) -> Finish:
 
 
 def promises_calls(reason: object) -> bool:
-    """Whether the reason is that the model called tools."""
+    """Whether the reason says that the model called tools."""
     if isinstance(reason, Mapping):
         reason = reason.get("type")
     return isinstance(reason, str) and spelled(reason) in _CALLS

@@ -19,7 +19,7 @@ from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_responses.jsonio import JsonValue
 
 MOST_IMAGE_BYTES: Final = 20_000_000
-"""The bytes of an image that a tool or a task file gives, at most."""
+"""The most bytes of an image from a tool or a task file."""
 #: The kinds of images that models read and pages show, by their media types; the first bytes.
 _BEGINS: Final[dict[str, tuple[bytes, ...]]] = {
     "image/png": (b"\x89PNG\r\n\x1a\n",),
@@ -54,8 +54,8 @@ def data_of_url(url: str) -> tuple[str, str] | None:
 
 
 def medium_of(url: str) -> rollout_pb2.Media | None:
-    """The medium that a data URL holds; None where it holds none, or where its bytes and type would
-    make another URL: base64 can be written in several ways.
+    """The medium that a data URL contains. None if it contains no medium, or if the medium's bytes
+    and type would produce a different URL: base64 can be written in several ways.
     """
     found = data_of_url(url)
     if found is None:
@@ -77,12 +77,12 @@ def media_url(digest: str) -> str:
 
 
 def media_urls(media: Iterable[rollout_pb2.Media]) -> dict[str, str]:
-    """The data URLs of media, by the URLs that name them."""
+    """The data URLs of media, by the media URLs that name these media."""
     return {media_url(one.digest): data_url(one.media_type, one.data) for one in media}
 
 
 def media_urls_in_json(media: Any) -> dict[str, str]:
-    """As `media_urls`, of a row's `media`, parsed; empty for anything else."""
+    """Like `media_urls`, for the parsed `media` of a row; empty for any other value."""
     found: dict[str, str] = {}
     for one in media if type(media) is list else ():
         if type(one) is not dict:
@@ -103,8 +103,8 @@ def image_urls(item: pb.Item) -> Iterator[str]:
 
 
 def with_images(item: pb.Item, urls: Mapping[str, str]) -> pb.Item:
-    """The item with other URLs for its images, by those that it has; the same where it has none of
-    them. An item is not changed.
+    """A copy of the item in which image URLs are replaced: `urls` maps old URLs to new URLs. The
+    item itself if it has none of the old URLs. The argument is not changed.
     """
     if not any(url in urls for url in image_urls(item)):
         return item
@@ -119,7 +119,7 @@ def with_images(item: pb.Item, urls: Mapping[str, str]) -> pb.Item:
 
 
 def with_images_in_json(items: Any, urls: Mapping[str, str]) -> Any:
-    """As `with_images`, of a list of items that are parsed JSON; of anything else, as it is."""
+    """Like `with_images`, for a list of items in parsed JSON. Others are returned unchanged."""
     if not urls or type(items) is not list:
         return items
     changed = [_with_images_in_item(item, urls) for item in items]

@@ -1,4 +1,5 @@
-"""JSON text to values and back, without loss and at the fast libraries' speed where it can be had.
+"""Converts JSON text to values and back: without loss, and at the fast libraries' speed where
+possible.
 
 msgspec reads fast but refuses unpaired surrogates. orjson writes fast but refuses integers beyond
 64 bits (which it would read as floats), silently writes NaN as null, and stops at 254 levels. Each
@@ -19,13 +20,13 @@ import orjson
 from gymmesh_responses.errors import CodecError
 
 JsonValue: TypeAlias = Any
-"""A value as `json.loads` makes it: dict, list, str, int, float, bool or None."""
+"""A value as `json.loads` returns it: dict, list, str, int, float, bool or None."""
 
 JsonSource: TypeAlias = "str | bytes | bytearray | memoryview | dict[str, Any] | list[Any]"
-"""JSON text, or a document parsed already (which is never changed)."""
+"""JSON text, or a parsed document (which is never changed)."""
 
 MAX_DEPTH = 240
-"""Documents may nest this many levels of objects and arrays; deeper ones are refused."""
+"""The most levels of nested objects and arrays. Deeper documents are refused."""
 
 # A document that is read may gain a few levels when its parts are put together again.
 _WRITE_DEPTH = MAX_DEPTH + 24
@@ -47,8 +48,8 @@ _COMPRESSED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 class Unpaired(str):
     """Text with an unpaired surrogate.
 
-    A type of its own, so that every `type(value) is str` check sees that the
-    text does not fit a protobuf string.
+    This is a separate type, so that a check `type(value) is str` fails: the text does not fit a
+    protobuf string.
     """
 
     __slots__ = ()
@@ -57,8 +58,8 @@ class Unpaired(str):
 def loads(text: str | bytes | bytearray | memoryview) -> JsonValue:
     """Parse JSON text; the last of several equal keys wins.
 
-    It keeps integers of any size (up to Python's limit of 4,300 digits) and unpaired surrogates, be
-    they escaped or in WTF-8 form.
+    It keeps integers of any size (up to Python's limit of 4,300 digits) and unpaired surrogates,
+    escaped or in WTF-8 form.
 
     Raises:
         CodecError: not JSON (NaN and Infinity included), not UTF-8, a number
@@ -87,7 +88,7 @@ def dumps(value: JsonValue) -> bytes:
 def dumps_clean(value: JsonValue) -> bytes:
     """`dumps` for values put together from parsed JSON, so without the search for NaN.
 
-    A NaN would be written as null. Raises as `dumps`.
+    A NaN would be written as null. Raises the errors of `dumps`.
     """
     try:
         return orjson.dumps(value, option=_PLAIN)
@@ -151,7 +152,7 @@ def read(source: JsonSource) -> JsonValue:
 
 
 write = dumps_clean
-"""The same for what was JSON all along."""
+"""Writes a value that came from JSON, like `dumps_clean`."""
 
 
 def store(value: JsonValue) -> bytes:
@@ -218,7 +219,7 @@ def bytes_to_text(raw: bytes) -> str:
 
 
 def name_of(value: object) -> str:
-    """What a JSON value is called in an error."""
+    """The name of a JSON value's type in an error."""
     names = {dict: "an object", list: "an array", str: "a string", bool: "a boolean"}
     if value is None:
         return "null"

@@ -13,21 +13,21 @@ from typing import Final
 LONGEST_TOOL_NAME: Final = 64
 """The most characters of a tool's name."""
 
-TOOL_NAME_RULE: Final = "letters, digits, '_' and '-', at most 64"
-"""What a tool's name is made of, for error messages."""
+TOOL_NAME_RULE: Final = "at most 64 letters, digits, '_' and '-'"
+"""The rule for the names of tools, for error messages."""
 
 _NAME: Final = re.compile(rf"[A-Za-z0-9_-]{{1,{LONGEST_TOOL_NAME}}}")
 _OTHER: Final = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def is_tool_name(name: str) -> bool:
-    """Whether every endpoint takes it."""
+    """Whether every endpoint accepts the name."""
     return _NAME.fullmatch(name) is not None
 
 
 def with_name_characters(name: str) -> str:
     """The name with `_` in place of each character that is not allowed; an empty one is `_`.
 
-    It may be too long still.
+    The result can still be too long.
     """
     return _OTHER.sub("_", name) or "_"

@@ -1,4 +1,6 @@
-"""How the rewards of turns and tool calls make the rollout's reward: RewardRule of the contract."""
+"""Computes a rollout's reward from the rewards of its turns and tool calls: RewardRule of the
+contract.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,8 @@ from gymmesh.resource.v1 import resource_pb2
 def added_reward(rule: resource_pb2.RewardRule.ValueType, step_rewards: Sequence[float]) -> float:
     """What the rewards of turns and tool calls add to the verifier's reward.
 
-    Their sum, rounded once, under REWARD_RULE_SUM. 0.0 under every other rule, whose verifier
-    counts them itself or leaves them out.
+    With REWARD_RULE_SUM: the sum of the rewards, rounded once. With every other rule: 0.0, because
+    the verifier itself includes or ignores these rewards.
 
     Raises:
         ValueError: the sum is not a finite number.
@@ -31,13 +33,13 @@ def rollout_reward(
     rule: resource_pb2.RewardRule.ValueType,
     step_rewards: Sequence[float],
 ) -> float:
-    """The rollout's reward: the verifier's, and what the steps add under the rule.
+    """The rollout's reward: the verifier's reward plus `added_reward`.
 
     Raises:
-        ValueError: it is not a finite number.
+        ValueError: the reward is not a finite number.
     """
     total = verifier_reward + added_reward(rule, step_rewards)
-    return _finite(total, "the sum of the verifier's reward and those of turns and tool calls")
+    return _finite(total, "the sum of the rewards of the verifier, turns and tool calls")
 
 
 def _finite(number: float, what: str) -> float:

@@ -26,9 +26,9 @@ SIDE_DATA_DTYPES: Final[Mapping[str, int]] = MappingProxyType(
         "float32": 4,
     }
 )
-"""The types of numbers, with the bytes of one."""
+"""The types of numbers, with the number of bytes of each type."""
 MOST_INLINE_BYTES: Final = 4096
-"""Side data of at most so many bytes is in the message itself."""
+"""Side data of at most this many bytes is stored in the message itself."""
 DIGEST_BYTES: Final = hashlib.sha256().digest_size
 _LONGEST_NAME: Final = 64
 

@@ -8,9 +8,9 @@ from array import array
 from typing import Any, Final
 
 TOKEN_BYTES: Final = 4
-"""Bytes of one token id, and of one log probability."""
+"""The number of bytes of one token id, and of one log probability."""
 LOGPROB_ROUNDING: Final = 1e-3
-"""A log probability may be above 0 by so much: it is computed in float32 or less."""
+"""The most by which a log probability can exceed 0, since it is computed in float32 or less."""
 _MINUS: Final = bytes(range(128, 256))
 
 

@@ -16,7 +16,7 @@ from gymmesh_rows.row import COLUMNS, RowError
 
 Json = dict[str, Any]
 TOKEN_KEYS: Final = ("prompt_token_ids", "generation_token_ids", "generation_log_probs")
-"""The keys that an item has where its call has tokens."""
+"""The keys of an item whose call has tokens."""
 _OTHERS: Final = ("user", "system", "developer")
 # More tokens than any call before has: of a prompt that is not known.
 UNKNOWN_PREFIX: Final = 2**31 - 1
@@ -29,11 +29,13 @@ NEW_COLUMNS: Final = (
     *("calls", "tool_calls", "turns", "annotations", "media", "sandboxes", "program"),
     *("program_name", "program_version"),
 )
-"""Columns that neither form had: a key of that name is the task's own there."""
+"""Columns that neither earlier form had. In a row of an earlier form, a key with such a name is the
+task's own key.
+"""
 
 
 def is_earlier(document: Json) -> bool:
-    """Whether a row is of an earlier form."""
+    """Whether a row has an earlier form."""
     calls = document.get("calls")
     if not isinstance(calls, list) or not calls:
         verdict = document.get("verification")
@@ -49,13 +51,13 @@ def is_earlier(document: Json) -> bool:
 
 
 def own_keys(row: Json) -> Json:
-    """The keys that are no columns in an earlier form."""
+    """The keys that are not columns in an earlier form."""
     theirs = NEW_COLUMNS if are_actors(row.get("actors")) else (*NEW_COLUMNS, "actors")
     return {key: value for key, value in row.items() if key in theirs or key not in COLUMNS}
 
 
 def are_actors(value: Any) -> bool:
-    """Whether `actors` is what version 0.1 had there, and no key of the task's."""
+    """Whether `actors` has the form of version 0.1, and is not the task's own key."""
     return (
         isinstance(value, list)
         and bool(value)
@@ -70,7 +72,7 @@ def are_actors(value: Any) -> bool:
 
 
 def of_this_contract(row: Json) -> tuple[Json, dict[str, tuple[int, str]]]:
-    """The row with `calls`, and with whatever else this contract always has; and its
+    """The row with `calls` and all other columns that this contract requires, and the row's
     `Row.beginnings`. Raises RowError.
     """
     given = row["response"]

@@ -26,19 +26,19 @@ from gymmesh_rows.columns import ModelCall, RowMetadata
 from gymmesh_rows.columns import Row as Columns
 
 COLUMNS: Final = frozenset(Columns.__struct_encode_fields__)
-"""The keys of rows that are columns."""
+"""The keys of a row that are columns."""
 METADATA_COLUMNS: Final = frozenset(RowMetadata.__struct_encode_fields__)
 """The keys of a row's `metadata` that are columns."""
 _MEMBERS: Final = msgspec.json.Decoder(dict[str, Raw])
 ASKED: Final = ".gateway_request"
-"""The end of an annotation's key with what a program's call asked for beside its conversation."""
+"""The end of the key of annotations that store a program's request without its conversation."""
 _NOT_CAPTURED: Final = "UNSPECIFIED"
 # Of the parameters, what is a program's alone; all others are the run's where it sets them.
 _THE_PROGRAMS: Final = frozenset(("input", "instructions", "tools"))
 
 
 class RowError(ValueError):
-    """What is wrong with a row; the text names the key."""
+    """A row is invalid. The text names the key and the problem."""
 
 
 class ActorConversation(NamedTuple):
@@ -69,7 +69,7 @@ class Row(Columns, dict=True):
 
     @property
     def line(self) -> bytes:
-        """The JSON that it was read from."""
+        """The JSON line from which the row was read."""
         line: bytes = self.__dict__["line"]
         return line
 
@@ -98,19 +98,22 @@ class Row(Columns, dict=True):
 
     @cached_property
     def members(self) -> Mapping[str, Raw]:
-        """The keys of the row as it stands in its file, not parsed."""
+        """The keys of the row as written in its file, with values that are not parsed."""
         return members_of(self.line)
 
     @cached_property
     def extras(self) -> Mapping[str, JsonValue]:
-        """The keys that are not columns, parsed: the task's own, and those of the evidence."""
+        """The keys that are not columns, with parsed values: the task's own keys, and keys of the
+        evidence.
+        """
         return {key: parsed(value) for key, value in self.members.items() if key not in COLUMNS}
 
     def sent_params(self, call: ModelCall) -> Mapping[str, Any]:
-        """The parameters with which a call was made, `tools` and `instructions` among them, without
-        the input: of a program's call what it asked for, under what the run sets; else the row's.
+        """The parameters of a call without the input, including `tools` and `instructions`. For a
+        program's call: the program's own parameters, overridden by the run's parameters. For any
+        other call: the row's parameters.
 
-        Raises RowError where a gateway's annotation is not what a gateway writes.
+        Raises RowError if a gateway's annotation does not have a gateway's form.
         """
         run = {key: value for key, value in self.params.items() if key != "input"}
         note = self._asked.get(call.call_id)
@@ -130,7 +133,7 @@ class Row(Columns, dict=True):
         return told
 
     def is_asked_by_program(self, call: ModelCall) -> bool:
-        """Whether a program asked for a call, and its gateway kept what it asked for."""
+        """Whether a program requested the call, and the gateway recorded the request."""
         return call.call_id in self._asked
 
     @cached_property
@@ -157,7 +160,7 @@ class Row(Columns, dict=True):
 
     @property
     def of_earlier_form(self) -> bool:
-        """Whether the line is NeMo Gym's, or of version 0.1."""
+        """Whether the line has the form of NeMo Gym or of version 0.1."""
         return "beginnings" in self.__dict__
 
     @property
@@ -183,7 +186,7 @@ class Row(Columns, dict=True):
 
     @cached_property
     def opening(self) -> list[Raw]:
-        """The items that the conversation began with."""
+        """The items with which the conversation began."""
         if self.first_items:
             return self.first_items
         given = members_of(bytes(self.responses_create_params)).get("input")
@@ -207,15 +210,15 @@ class Row(Columns, dict=True):
         return self.response.output[call.first_item : call.first_item + call.item_count]
 
     def answer(self, call: ModelCall) -> list[Raw]:
-        """What the model wrote."""
+        """The items that the model wrote in this call."""
         return self.part(call)[call.context_count : call.context_count + call.answer_count]
 
     def replies(self, call: ModelCall) -> list[Raw]:
-        """What came to a call's answer: the outputs of its tools, and turns."""
+        """The replies to a call's answer: the outputs of its tools, and the environment's turns."""
         return self.part(call)[call.context_count + call.answer_count :]
 
     def path(self, call: ModelCall) -> list[ModelCall]:
-        """The calls whose conversation a call continues, from the first on, and the call itself."""
+        """The calls whose conversation a call continues, in order, and then the call itself."""
         path = [call]
         while call.parent_call_id and not call.detached:
             parent = self.by_id.get(call.parent_call_id)
@@ -224,16 +227,16 @@ class Row(Columns, dict=True):
                     f"calls: the parent {call.parent_call_id!r} of call {call.call_id!r} is missing"
                 )
             if len(path) > len(self.calls):
-                raise RowError(f"calls: the parents of call {call.call_id!r} go in a circle")
+                raise RowError(f"calls: the parents of call {call.call_id!r} form a cycle")
             path.append(parent)
             call = parent
         path.reverse()
         return path
 
     def agent_paths(self) -> list[list[ModelCall]]:
-        """The root agent's conversations, each from its first call on, in the order in which they
-        end: one for each call of its own that no later one continues. Several where the history
-        was begun anew (a compaction) or branched.
+        """The root agent's conversations, in the order in which they end. Each is the list of its
+        calls. There is one for each call of the root agent that no later call continues, so there
+        are several if the history began again (a compaction) or branched.
         """
         found: list[list[ModelCall]] = []
         continued = set[str]()
@@ -246,8 +249,8 @@ class Row(Columns, dict=True):
         return found
 
     def prompt(self, call: ModelCall) -> array[int] | None:
-        """All token ids that a call read; None where they are not known, or cannot be put together
-        of what the calls before it have.
+        """All token ids that a call read. None if they are unknown, or can't be assembled from the
+        tokens of earlier calls.
         """
         additions: list[ModelCall] = []
         for one in reversed(self.path(call)):
@@ -289,8 +292,8 @@ class Row(Columns, dict=True):
 
 
 def parsed(text: Raw | bytes) -> JsonValue:
-    """What JSON text of a row says. Raises RowError for a number that no double holds: reading the
-    row has found all else.
+    """The parsed value of JSON text in a row. Raises RowError for a number beyond the range of a
+    double. All other mistakes were found when the row was read.
     """
     try:
         return loads(bytes(text))

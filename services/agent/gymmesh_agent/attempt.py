@@ -236,7 +236,7 @@ class RunningAttempt:
             return None
         if self._overdue:
             return self.overdue()
-        return self.failure(RuntimeError("the agent cancelled itself"))
+        return self.failure(RuntimeError("the agent's code cancelled its own asyncio task"))
 
     def opened(self) -> RolloutContext:
         """The context of the agent, once the session is open."""
@@ -307,7 +307,7 @@ class RunningAttempt:
         self._verifying_s = self.clock.elapsed()
         with verify_span(self.session.name):
             if self.plan.skip_verification:
-                why = "the request asked for no verification"
+                why = "the request asked to skip the verification"
                 verified = rollout_pb2.Verified(verification=skipped(why))
             else:
                 verified, reply = await self.session.verify(

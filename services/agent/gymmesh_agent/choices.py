@@ -50,9 +50,9 @@ class ChoicesAgent(Agent):
         choices, and for a task whose environment takes turns.
         """
         if not context.choices:
-            raise _unfit(context, "has no choices: its environment must return them")
+            raise _unfit(context, "has no choices, which this agent needs")
         if context.multi_turn:
-            raise _unfit(context, "needs more than one answer, because its environment takes turns")
+            raise _unfit(context, "needs several answers, because the environment takes turns")
         await context.choose(self._best)
         return Completion(rollout_pb2.STOP_REASON_MODEL_FINISHED)
 

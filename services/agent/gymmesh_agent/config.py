@@ -117,7 +117,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             if answer.call_id and answer.call_id not in called:
                 raise ValueError(
                     f"examples[{index}]: answers the call {answer.call_id!r}, but no "
-                    "function_call with that call_id precedes it"
+                    "earlier example is a function_call with this call_id"
                 )
         return items
 
@@ -148,7 +148,7 @@ def _missing(item: responses_pb2.Item) -> str:
     if kind == "function_call":
         call = item.function_call
         keys = [key for key in ("call_id", "name", "arguments") if not call.HasField(key)]
-        return f"a function_call needs text under {', '.join(keys)}" if keys else ""
+        return f"a function_call needs these keys, with text: {', '.join(keys)}" if keys else ""
     if kind == "function_call_output":
         answer = item.function_call_output
         if not answer.call_id:

@@ -180,7 +180,7 @@ class EventStream:
 
     def _put(self, event: rollout_pb2.RolloutEvent) -> asyncio.Event | None:
         if self.closed:
-            raise RuntimeError("the rollout has ended; no event can follow its last")
+            raise RuntimeError("the rollout has ended, so no further event can be sent")
         if not self.count:
             self._began = time.monotonic()
         self.count += 1
@@ -197,7 +197,7 @@ class EventStream:
 def _too_large(limit: str, most: int, what: str) -> MeshError:
     return MeshError(
         errors_pb2.ERROR_REASON_ATTEMPT_TOO_LARGE,
-        f"the attempt has more than the {most} {what} that {limit} allows",
+        f"the attempt has more {what} than {limit} allows ({most}); raise {limit} of the agent",
         metadata={"limit": limit, "most": str(most)},
     )
 

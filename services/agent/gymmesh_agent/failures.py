@@ -171,8 +171,8 @@ def _but_for_a_stall(failed: StepFailed) -> StepFailed:
     worst = stalls[0]
     error = MeshError(
         Reason.ERROR_REASON_ENVIRONMENT_FAULT,
-        f"{worst.method} blocked the event loop for {worst.seconds:.1f} s, so that a call of "
-        f"'{failed.component}' ran out of time ({timeout_s:g} s). {advice(worst.place)}",
+        f"{worst.method} blocked the event loop for {worst.seconds:.1f} s, so a call of model "
+        f"'{failed.component}' timed out after {timeout_s:g} s. {advice(worst.place)}",
         metadata={"environment": worst.owner, "stage": failed.stage.value, "at": worst.place},
     )
     return StepFailed(error, failed.stage, worst.owner, failed.call_id)

@@ -229,7 +229,9 @@ class ToolLoop:
         return stop
 
     def _wrong_report(self, state: _State) -> RuntimeError:
-        return RuntimeError(f"the loop is at {self._state.name}, and got a report for {state.name}")
+        return RuntimeError(
+            f"the loop is in state {self._state.name}, but got a report for {state.name}"
+        )
 
 
 def cut_short(answer: responses_pb2.Response, status: str) -> Stop | None:

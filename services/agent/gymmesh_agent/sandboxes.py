@@ -148,7 +148,9 @@ class AttemptSandboxes(Mapping[str, SandboxHandle]):
         if role in self._handles:
             raise ValueError(f"the rollout already has a sandbox {role!r}")
         if self._ended:
-            raise RuntimeError("the rollout's agent has returned; it can no longer open sandboxes")
+            raise RuntimeError(
+                "the rollout's agent has returned, so it can open no further sandboxes"
+            )
         use = SandboxUse(
             role=role,
             opened=lambda ref: self._opened_own(ref, role),

@@ -89,7 +89,7 @@ class AgentService(Service, SandboxUser):
             raise ConfigError(str(error), path=f"agents.{self.name}") from None
         except BaseException as error:
             at = f" at {place}" if (place := place_of(error)) else ""
-            cause = f"the agent cannot be created: {described(error)}{at}"
+            cause = f"the agent's class cannot be created: {described(error)}{at}"
             raise ConfigError(cause, path=f"agents.{self.name}") from error
 
     @cached_property
@@ -221,7 +221,7 @@ class AgentService(Service, SandboxUser):
         if attempt.key in self._running:
             raise MeshError(
                 errors_pb2.ERROR_REASON_ROLLOUT_EXISTS,
-                f"attempt {number} of rollout {rollout_id} is already running here",
+                f"attempt {number} of rollout {rollout_id} is already running on this agent",
                 metadata={"rollout_id": rollout_id, "attempt": str(number)},
             )
         self._running[attempt.key] = attempt
@@ -297,7 +297,10 @@ class AgentService(Service, SandboxUser):
 
     def _opened(self) -> AgentContext:
         if self._draining or self._context is None:
-            raise MeshError(errors_pb2.ERROR_REASON_DRAINING, f"agent '{self.name}' is not open")
+            raise MeshError(
+                errors_pb2.ERROR_REASON_DRAINING,
+                f"agent '{self.name}' is not open yet or is shutting down",
+            )
         return self._context
 
     def _in_background(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:

@@ -82,9 +82,12 @@ class KubernetesConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         if self.server:
             check_server(self.server)
         elif self.token_file or self.ca_file:
-            raise ValueError("token_file and ca_file need server. Set server, too")
+            raise ValueError("token_file and ca_file need server. Also set the key server")
         if self.server and (self.kubeconfig or self.context):
-            raise ValueError("set either server, or kubeconfig and context")
+            raise ValueError(
+                "server is not allowed together with kubeconfig or context. Remove server, or "
+                "remove kubeconfig and context"
+            )
         if self.token_file and not self.server.startswith("https://"):
             raise ValueError(
                 "a token is only sent over https://. Change server, or remove token_file"

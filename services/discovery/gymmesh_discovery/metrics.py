@@ -18,8 +18,8 @@ REGISTRY_EXPIRED: Final = counter(
 REGISTRY_WATCHES: Final = gauge("gymmesh_registry_watches", "Open watches of the registry.")
 REGISTRY_VIEW_AGE: Final = gauge(
     "gymmesh_registry_view_age_seconds",
-    "Seconds since an external registry, such as Consul, last confirmed this view; 0: it is "
-    "confirmed.",
+    "Seconds since an external registry, such as Consul, last confirmed this list of instances. "
+    "0: the list is confirmed.",
 )
 XDS_STREAMS: Final = gauge("gymmesh_xds_streams", "Open streams of xDS clients.")
 XDS_PUSHES: Final = counter(

@@ -102,7 +102,9 @@ class RelayService(Service):
     ) -> OfferedInstance:
         limit = self._config.max_instances
         if len(self._instances) >= limit:
-            raise queue_full(f"this relay already has {limit} instances", "instances", limit)
+            raise queue_full(
+                f"this relay already has {limit} instances (max_instances)", "instances", limit
+            )
         instance = OfferedInstance(request, identity, self._config, place, self._ended)
         self._instances[instance.id] = instance
         return instance

@@ -33,7 +33,7 @@ MODEL_TOKENS: Final = counter(
 )
 MODEL_RETRIES: Final = counter(
     "gymmesh_model_retries_total",
-    "Retries of calls at an endpoint, by the reason of the failure before.",
+    "Retries of calls at an endpoint, by the reason of the failure that caused the retry.",
     "model reason",
 )
 MODEL_CONVERSATIONS: Final = counter(
@@ -58,7 +58,7 @@ MODEL_ENDPOINT_DOWN: Final = gauge(
 )
 MODEL_ENDPOINT_KV_CACHE: Final = gauge(
     "gymmesh_model_endpoint_kv_cache_ratio",
-    "Used share of an endpoint's KV cache, from 0 to 1, if the endpoint reports it.",
+    "Used share of an endpoint's KV cache, from 0 to 1, if the endpoint reports this share.",
     "model endpoint",
 )
 MODEL_WEIGHTS_VERSION: Final = gauge(
@@ -68,7 +68,8 @@ MODEL_WEIGHTS_VERSION: Final = gauge(
 )
 MODEL_REROUTES: Final = counter(
     "gymmesh_model_reroutes_total",
-    "Calls not sent to the endpoint with their rollout's prefix, because it was busy or down.",
+    "Calls not sent to the endpoint with their rollout's prefix, because that endpoint was busy or"
+    " down.",
     "model cause",
 )
 MODEL_CACHE_LOOKUPS: Final = counter(

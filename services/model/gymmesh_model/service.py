@@ -263,7 +263,7 @@ class ModelService(Service):
         if self._side_data is None:
             raise MeshError(
                 errors.ERROR_REASON_NOT_OFFERED,
-                f"model '{self.name}' stores no side data; set side_data.path of the model",
+                f"model '{self.name}' stores no side data; set the model's key 'side_data.path'",
             )
         async with aclosing(self._side_data.read(request.digest, request.offset)) as pieces:
             async for piece, size in pieces:
@@ -292,8 +292,9 @@ class ModelService(Service):
         if unlisted:
             raise field_invalid(
                 "endpoints",
-                f"lack {', '.join(unlisted)}, which model '{self.name}' calls. Load version "
-                f"{request.version} there too, or list that URL as an alias of a loaded server",
+                f"do not include {', '.join(unlisted)}, which model '{self.name}' calls. Load "
+                f"version {request.version} there too, or list that URL as an alias of a loaded "
+                "server",
             )
 
     def _opened(self) -> CallRunner:

@@ -45,7 +45,7 @@ class ParsedAnswer:
 
 
 ToolParser = Callable[[str], ParsedAnswer]
-"""Reads an answer's text."""
+"""Parses an answer's text."""
 
 
 def hermes(text: str) -> ParsedAnswer:

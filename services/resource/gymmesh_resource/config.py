@@ -70,14 +70,14 @@ class EnvironmentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     options: passed to the class by keyword; checked against its `__init__`.
     tool_timeout_s: seconds for one tool call. turn_timeout_s: for one turn of the environment,
         and for opening a session. verify_timeout_s: for one verdict.
-    session_limit: sessions open at a time; session_limit_each: those of one identity (see
+    session_limit: sessions open at a time; session_limit_each: the same for one identity (see
         docs/how-to/security.md); 0 is no limit. session_idle_s: seconds without a call after which
         a session is closed; 0 is never.
     threads: how many synchronous tools and verifiers may run at a time.
     rewards: weights of the class's reward functions by name (`brief: 0.2`), functions that replace
         them, and additional ones.
     models: the environment's names for model services, mapped to names in the mesh.
-    sandboxes: its names for sandbox services, mapped to names in the mesh.
+    sandboxes: the environment's names for sandbox services, mapped to names in the mesh.
     audit: answer AuditService.GetExpected, which returns the right answers, for `gym-cli env audit`
         over the network; callers with identities also need the permission `audit`.
     mcp: also offer the tools over MCP; `{}` does so on a free port of this machine.

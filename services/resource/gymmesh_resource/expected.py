@@ -51,7 +51,7 @@ class Expected:
         turns = tuple(tuple(map(_call, calls)) for calls in self.turns)
         object.__setattr__(self, "turns", turns)
         if turns and not self.answer:
-            raise TypeError("each expected turn must end with an answer, so give an answer for it")
+            raise TypeError("turns need an answer: each expected turn ends with it. Set answer")
 
     @property
     def message(self) -> str:

@@ -42,13 +42,14 @@ _MAKES: Final[dict[str, Callable[[Iterable[Any]], Any]]] = {
 
 
 class NotKept(ValueError):
-    """A state that is not kept; the text is one clause."""
+    """A state can't be kept; the text says why, in one clause."""
 
 
 class StateClasses:
-    """The classes that a state may contain: those that these modules know by name.
+    """The classes that a state may contain: classes that these modules define or import.
 
-    stand_ins: whether a dataclass that they do not know is read as an object with its fields alone.
+    stand_ins: whether a dataclass that the modules do not know is read as an object that has only
+        its fields.
     """
 
     def __init__(self, *modules: str, stand_ins: bool = False) -> None:
@@ -79,7 +80,7 @@ class StateClasses:
 
 
 def state_to_json(state: Any, names: StateClasses, most_bytes: int) -> bytes:
-    """The state as JSON. Raises NotKept where JSON cannot hold it, or it is longer than that."""
+    """The state as JSON. Raises NotKept if it can't be JSON, or exceeds `most_bytes`."""
     writing = _Writing(names, most_bytes)
     try:
         text = dumps(writing.value(state, "state", 0))

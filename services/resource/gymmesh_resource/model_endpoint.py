@@ -11,8 +11,8 @@ class ModelEndpoint:
 
     Attributes:
         base_url: the root of the API, `http://HOST:PORT/v1`, without a trailing slash.
-        key: sent as `Authorization: Bearer KEY`. A secret that ends with the rollout: keep it out
-            of logs, of the session's state and of what the verdict returns.
+        key: sent as `Authorization: Bearer KEY`. A secret that is valid until the rollout ends. Do
+            not write it to logs, to the session's state or to the verdict.
         model: the model's name for requests.
     """
 

@@ -1,7 +1,7 @@
 """The resource service: one environment with its sessions and its verifier, as the mesh sees it.
 
-Invariant: nothing outlives `close`: sessions, sweeper, threads and the environment's own
-resources are let go of, in that order.
+Invariant: nothing outlives `close`, which releases sessions, sweeper, threads and the environment's
+own resources, in that order.
 """
 
 from __future__ import annotations

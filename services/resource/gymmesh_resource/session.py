@@ -16,7 +16,7 @@ S = TypeVar("S")
 
 
 class Session(ModelAccess, Generic[S]):
-    """What belongs to one attempt of a rollout.
+    """The session of one attempt of a rollout.
 
     `state` is the environment's own object. `seed` and `random` are the session's only source of
     randomness: two sessions with the same task and seed behave the same. `done`: whether the
@@ -49,7 +49,7 @@ class Session(ModelAccess, Generic[S]):
 
     @property
     def sandboxes(self) -> SessionSandboxes:
-        """The session's sandboxes by role; see `Environment.sandboxes`. They end with it."""
+        """The session's sandboxes by role, which end with it; see `Environment.sandboxes`."""
         if self._sandboxes is None:
             raise RuntimeError("the environment is not being served, so it has no sandboxes")
         return self._sandboxes
@@ -61,7 +61,7 @@ class Session(ModelAccess, Generic[S]):
 
     @property
     def lost(self) -> Exception | None:
-        """Why one of its sandboxes can no longer be used, in which case there is no verdict."""
+        """Why a sandbox of the session can't be used any more. There is then no verdict."""
         return None if self._sandboxes is None else self._sandboxes.failure
 
     def finish(self) -> None:

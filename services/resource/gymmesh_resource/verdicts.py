@@ -62,7 +62,7 @@ class Verdict:
         evidence: Mapping[str, Any] | None = None,
         explanation: str = "",
     ) -> Verdict:
-        """A verdict whose reward is the sum of value times weight (1 where there is none)."""
+        """A verdict whose reward is the sum of value times weight. The default weight is 1."""
         reward = math.fsum(
             part.value * (1.0 if part.weight is None else part.weight)
             for part in components.values()

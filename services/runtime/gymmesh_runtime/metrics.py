@@ -57,22 +57,22 @@ RPC_SECONDS: Final = histogram(
 )
 CERTIFICATE_BEGINS: Final = gauge(
     "gymmesh_certificate_not_before_timestamp_seconds",
-    "When the certificate in use becomes valid, in Unix time, by file: certificate, and authority "
-    "(of several, the one that expires last).",
+    "Unix time at which the certificate in use becomes valid, by file: certificate or authority "
+    "(if the file has several authorities, the authority that expires last).",
     "file",
 )
 CERTIFICATE_ENDS: Final = gauge(
     "gymmesh_certificate_not_after_timestamp_seconds",
-    "When the certificate in use expires, in Unix time, by file: certificate, and authority "
-    "(of several, the one that expires last).",
+    "Unix time at which the certificate in use expires, by file: certificate or authority "
+    "(if the file has several authorities, the authority that expires last).",
     "file",
 )
 EVENT_LOOP_LAG_SECONDS: Final = gauge(
-    "gymmesh_event_loop_lag_seconds", "How late the event loop ran its last heartbeat, in seconds."
+    "gymmesh_event_loop_lag_seconds", "Delay of the event loop's last heartbeat, in seconds."
 )
 MUX_STREAMS: Final = gauge(
     "gymmesh_mux_streams",
-    "Mux streams open, by this process's side of them (client, server).",
+    "Open mux streams, by the side of this process (client, server).",
     "side",
 )
 MUX_BROKEN: Final = counter(

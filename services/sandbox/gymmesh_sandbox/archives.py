@@ -66,7 +66,9 @@ class Archives:
         archive = self._by_id.get(request.request_id)
         if archive is None:
             if request.offset:
-                raise field_invalid("offset", f"is {request.offset}, but no piece arrived before")
+                raise field_invalid(
+                    "offset", f"is {request.offset}, but no earlier piece of the archive arrived"
+                )
             archive = self._by_id[request.request_id] = _Archive(self._new_file(), kind)
         elif archive.kind != kind:
             raise MeshError(
@@ -97,7 +99,7 @@ class Archives:
     async def _take(self, archive: _Archive, request: files_pb2.WriteArchiveRequest) -> None:
         known = archive.received - request.offset
         if known < 0:
-            problem = f"is {request.offset}, but {archive.received} bytes arrived before"
+            problem = f"is {request.offset}, but only {archive.received} bytes arrived so far"
             raise field_invalid("offset", problem)
         rest = request.content[known:]
         if rest:
@@ -165,7 +167,7 @@ class Archives:
             )
         return MeshError(
             errors_pb2.ERROR_REASON_INTERNAL_FAULT,
-            f"The service cannot store the archive while it arrives: {error.strerror}.",
+            f"The service cannot store the arriving archive: {error.strerror}.",
         )
 
 

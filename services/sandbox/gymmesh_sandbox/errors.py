@@ -10,11 +10,13 @@ def sandbox_not_found(
     sandbox_id: str, instance_id: str, cause: str = "", why: str = ""
 ) -> MeshError:
     """SANDBOX_NOT_FOUND; `cause`: one word, if the cause is known; `why`: the cause in a clause."""
-    ended = f"The sandbox has ended: {why}." if why else "This instance has no such sandbox."
+    ended = (
+        f"The sandbox has ended: {why}." if why else "This instance has no sandbox with this id."
+    )
     metadata = {"sandbox_id": sandbox_id, "instance_id": instance_id}
     return MeshError(
         errors_pb2.ERROR_REASON_SANDBOX_NOT_FOUND,
-        f"{ended} Create a new one.",
+        f"{ended} Create a new sandbox.",
         metadata=metadata | ({"cause": cause} if cause else {}),
     )
 
@@ -32,7 +34,7 @@ def lease_expired(sandbox_id: str) -> MeshError:
     """SANDBOX_LEASE_EXPIRED."""
     return MeshError(
         errors_pb2.ERROR_REASON_SANDBOX_LEASE_EXPIRED,
-        "The lease was not renewed in time. Ask the owner of the sandbox for a new one.",
+        "The lease was not renewed in time. Ask the owner of the sandbox for a new lease.",
         metadata={"sandbox_id": sandbox_id},
     )
 
@@ -52,7 +54,7 @@ def sandbox_out_of_memory(sandbox_id: str, limit_bytes: int) -> MeshError:
     """SANDBOX_OUT_OF_MEMORY, for calls that run while the whole sandbox ends."""
     return MeshError(
         errors_pb2.ERROR_REASON_SANDBOX_OUT_OF_MEMORY,
-        f"The sandbox was ended at its memory limit, {limit_bytes} bytes.",
+        f"The sandbox reached its memory limit of {limit_bytes} bytes, so it was ended.",
         metadata={"sandbox_id": sandbox_id, "limit_bytes": str(limit_bytes)},
     )
 
@@ -89,7 +91,7 @@ def image_failed(image: str, cause: str) -> MeshError:
     """SANDBOX_IMAGE_FAILED."""
     return MeshError(
         errors_pb2.ERROR_REASON_SANDBOX_IMAGE_FAILED,
-        f"No sandbox starts from the image {image!r}: {cause}.",
+        f"No sandbox can be started from the image {image!r}: {cause}.",
         metadata={"image": image, "cause": cause},
     )
 
@@ -127,7 +129,7 @@ def archive_too_large(limit: str, most: int) -> MeshError:
     """FIELD_INVALID for a folder that is too large to be read as an archive."""
     return MeshError(
         errors_pb2.ERROR_REASON_FIELD_INVALID,
-        f"The archive would exceed {limit} ({most}). Name a smaller folder.",
+        f"The archive would exceed {limit} ({most}). Read a smaller folder.",
         metadata={"field": "path", "limit": limit, "limit_bytes": str(most)},
     )
 
@@ -136,7 +138,8 @@ def process_not_found(process_id: str) -> MeshError:
     """SANDBOX_PROCESS_NOT_FOUND."""
     return MeshError(
         errors_pb2.ERROR_REASON_SANDBOX_PROCESS_NOT_FOUND,
-        "The sandbox has no such process: it never existed, or its result is no longer stored.",
+        "The sandbox has no process with this id: it never existed, or its result is no longer "
+        "stored.",
         metadata={"process_id": process_id},
     )
 

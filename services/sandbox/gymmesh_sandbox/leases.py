@@ -133,7 +133,7 @@ class Leases:
         if narrowed is None:
             raise lease_invalid(
                 self._sandbox_id,
-                "that was requested permits more than the lease that it would be derived from",
+                "that was requested permits more than the lease from which it is derived",
             )
         if len(self._by_digest) >= MOST_LEASES:
             raise sandbox_limit(f"The sandbox already has {MOST_LEASES} leases.", MOST_LEASES)

@@ -202,9 +202,9 @@ def check_call(request: sandbox_pb2.CallPortRequest) -> None:
         raise field_invalid("method", "is not an HTTP method")
     for header in request.headers:
         if not header.name.isascii() or not header.name.isprintable() or " " in header.name:
-            raise field_invalid("headers", "has a name that HTTP headers can't have")
+            raise field_invalid("headers", "has a header whose name is not valid in HTTP")
         if any(byte in b"\r\n\0" for byte in header.value):
-            raise field_invalid("headers", f"has a line break in the value of {header.name}")
+            raise field_invalid("headers", f"has a line break or zero byte in {header.name}")
 
 
 def network_kind(network: sandbox_pb2.Network) -> sandbox_pb2.NetworkKind.ValueType:
@@ -231,7 +231,9 @@ def _network_of(asked: sandbox_pb2.Network, offer: Offer) -> sandbox_pb2.Network
                 problem = f"is {host.name!r}; write a host's name, an address, or *.NAME"
                 raise field_invalid("network.hosts.name", problem)
             if not all(1 <= port <= _LARGEST_PORT for port in host.ports):
-                raise field_invalid("network.hosts.ports", f"must be 1 to {_LARGEST_PORT}")
+                raise field_invalid(
+                    "network.hosts.ports", f"must be ports from 1 to {_LARGEST_PORT}"
+                )
     return found
 
 
@@ -264,7 +266,7 @@ def _check_texts(request: sandbox_pb2.CreateSandboxRequest) -> None:
 def _check_env(field: str, env: Mapping[str, str]) -> None:
     for name, value in env.items():
         if not name or "=" in name or "\0" in name or "\0" in value:
-            raise field_invalid(field, f"has an invalid variable name, {name!r}")
+            raise field_invalid(field, f"has an invalid variable, {name!r}")
 
 
 def _check_text(field: str, text: str) -> None:

@@ -163,7 +163,7 @@ class Sandboxes:
         count, most = request.count or 1, self._config.places
         if count > most:
             raise sandbox_limit(
-                f"The forks need {count} places, but this instance has {most}.", most
+                f"The forks need {count} places, but this instance has only {most}.", most
             )
         plans = [
             source.plan.of_snapshot(self._new_id(), snapshot, request.ttl_s) for _ in range(count)
@@ -270,7 +270,7 @@ class Sandboxes:
             await asyncio.gather(*(self._start_process(live) for live in made))
             for live in made:
                 if live.id not in self._by_id:
-                    raise sandbox_lost(live.id, "it ended while it was being started")
+                    raise sandbox_lost(live.id, "it ended before it was ready")
         except BaseException:
             for live in made:
                 self.end(live, "not_started")
@@ -406,7 +406,7 @@ def _why_ended(live: LiveSandbox, cause: str, error: MeshError | None) -> str:
 
 def _check_digest(spec: SandboxSpec, running: RunningSandbox) -> None:
     if spec.image_digest and running.image_digest != spec.image_digest:
-        raise image_failed(running.image, "its digest differs from the requested one")
+        raise image_failed(running.image, "its digest differs from the requested digest")
 
 
 def _nothing() -> None:

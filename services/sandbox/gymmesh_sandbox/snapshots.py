@@ -40,7 +40,9 @@ class Snapshots:
             )
         taken = name in self._timer_of
         if name and (taken or any(one.name == name for one in await self._backend.images())):
-            raise field_invalid("name", f"is {name!r}, which an image or a snapshot already has")
+            raise field_invalid(
+                "name", f"is {name!r}, but an image or snapshot already has this name"
+            )
         name = name or f"snapshot-{secrets.token_hex(_ID_BYTES)}"
         self._timer_of[name] = None
         try:

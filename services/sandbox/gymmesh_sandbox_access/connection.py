@@ -330,7 +330,7 @@ class SandboxConnection:
     def _was_ended(self) -> MeshError:
         return MeshError(
             _Reason.ERROR_REASON_SANDBOX_NOT_FOUND,
-            f"the sandbox was {'left' if self._left else 'ended'} here; open another one",
+            f"this process {'left' if self._left else 'ended'} the sandbox; open another sandbox",
             metadata={"sandbox_id": self._id()},
         )
 

@@ -258,7 +258,9 @@ class SandboxHandle:
             # The coroutine has its own bound.
             return asyncio.run_coroutine_threadsafe(work, self._connection.loop).result()
         work.close()
-        raise RuntimeError("from_thread would block the event loop; in async methods await")
+        raise RuntimeError(
+            "from_thread would block the event loop; in an async method, await the call"
+        )
 
 
 def _new_id() -> str:

@@ -100,7 +100,7 @@ for round in 1 2 3 4 5 6; do
   [ -z "$OWN_SPACE" ] || kill -CONT -1 2>/dev/null
   [ -n "$found" ] || exit 0
 done
-echo 'they start faster than they can be ended' >&2
+echo 'processes start faster than they can be ended' >&2
 exit 1
 """
 )

@@ -88,7 +88,8 @@ class SandboxServices:
             except MeshError as error:
                 raise ConfigError(
                     f"the {self._user} uses a sandbox service {name!r}, but {error.message}; add a "
-                    f"service of that name under sandboxes, or map it: sandboxes: {{{name}: NAME}}",
+                    f"service of that name under sandboxes, or map the name: "
+                    f"sandboxes: {{{name}: NAME}}",
                     path=f"{self._user}s.{self._name}",
                 ) from None
 

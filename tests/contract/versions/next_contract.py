@@ -59,8 +59,8 @@ ADDITIONS: Final = [
     ),
     (
         "discovery/v1/discovery.proto",
-        "  // Accepts calls.\n  HEALTH_SERVING = 1;\n",
-        "  // Accepts calls.\n  HEALTH_SERVING = 1;\n  // Added.\n  HEALTH_TIRED = 90;\n",
+        "  HEALTH_SERVING = 1;\n",
+        "  HEALTH_SERVING = 1;\n  // Added.\n  HEALTH_TIRED = 90;\n",
     ),
 ]
 

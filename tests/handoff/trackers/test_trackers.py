@@ -308,7 +308,7 @@ async def test_a_tracker_that_is_away_changes_no_profile(tmp_path: Path) -> None
         done = await place.profile("--json", **env)
     assert done.code == 0
     assert json.loads(done.out)["rollouts"]["judged"] == 3
-    assert done.err.count("the profile is complete without it") == 1
+    assert done.err.count("the profile is complete without the tracker") == 1
     assert "messages were lost" in done.err
 
 
@@ -319,7 +319,7 @@ async def test_a_tracker_that_is_away_harms_no_run(tmp_path: Path) -> None:
         away = f"http://127.0.0.1:{nobody.getsockname()[1]}"
         done = await place.collect(MLFLOW_TRACKING_URI=away, MLFLOW_HTTP_REQUEST_MAX_RETRIES="0")
     assert done.code == 3
-    assert done.err.count("the run continues without it") == 1
+    assert done.err.count("the run continues without the tracker") == 1
     assert "messages were lost" in done.err
     assert len((tmp_path / "rollouts.jsonl").read_text().splitlines()) == 3
 

@@ -157,8 +157,8 @@ def report(found: Mapping[str, Found]) -> str:
         "time from the model's answer until all have completed, s",
     ]
     told = (
-        'Part "Programs": programs in sandboxes. All of them wait for their model at the same '
-        "moment. None failed:"
+        'Part "Programs": programs in sandboxes. All programs wait for their model at the '
+        "same moment. No program failed:"
     )
     return "\n\n".join([told, table(heads, rows), *absent])
 

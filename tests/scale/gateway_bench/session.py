@@ -214,8 +214,8 @@ def report(found: dict[int, dict[str, dict[str, float]]]) -> str:
     return (
         'Part "A session": one session, in which each call reads 100 new tokens and samples 100:'
         f"\n\n{table(heads, rows)}\n\n"
-        f"The last calls of a session of {', '.join(fewer)} and {many} calls take "
-        f"{', '.join(most)} and {last} ms from the request to the answer. The body of such a "
+        f"The last call of a session takes {', '.join(most)} and {last} ms from the request to "
+        f"the answer, in sessions of {', '.join(fewer)} and {many} calls. The body of this "
         "request contains the whole conversation."
     )
 

@@ -82,7 +82,7 @@ def report(found: dict[str, Parked], rollouts: int) -> str:
     ]
     return (
         f"Part `parked`: {rollouts:,} rollouts in flight, each waiting for a model call of "
-        f"{_MODEL_S:.0f} s. None failed:\n\n{table(heads, rows)}"
+        f"{_MODEL_S:.0f} s. No rollout failed:\n\n{table(heads, rows)}"
     )
 
 

@@ -71,7 +71,7 @@ def costs_table(figures: Figures, costs: Costs, model: Model) -> str:
             page,
         ],
         [
-            "CPU of a rollout of two turns in each process of a mesh, this machine, busy",
+            "CPU of a rollout of two turns in each process of a mesh, on this busy machine",
             f"{', '.join(shares)} µs",
             here,
         ],
@@ -258,7 +258,7 @@ def _sizes(model: Model, layout: Layout) -> str:
             short,
             lambda one: _bold(_busy(one.registry_busy), one.registry_busy <= BUSY),
         ),
-        _row("restart of a registry", short, _restart),
+        _row("time until a restarted registry lists all services", short, _restart),
         _row(
             "a registry's CPU for a rolling upgrade",
             short,
@@ -349,7 +349,7 @@ def restart_table(model: Model) -> str:
         "services",
         "time until the registry lists all services and has informed them",
         "abandoned calls",
-        "sent to watchers",
+        "data sent to watchers",
     ]
     return table(heads, rows)
 
@@ -372,7 +372,7 @@ def zone_table() -> str:
             ]
         )
     heads = [
-        "",
+        "case",
         "attempts lost",
         "repeated work",
         "rollouts that end in the worst ten seconds",

@@ -37,7 +37,7 @@ class Storing:
         """Part of the page's section."""
         return (
             "The bench also measures the writing path of the model service alone, which hashes "
-            f"and writes {_TIMES} times {_ROWS * _WIDTH / 1e6:.0f} MB. It processes "
+            f"and writes {_TIMES} times {_ROWS * _WIDTH / 1e6:.0f} MB. This path processes "
             f"{self.stored:,.0f} MB per second of one core. SHA-256 alone processes "
             f"{self.hashed:,.0f} MB per second of one core."
         )

@@ -147,7 +147,7 @@ def test_one_call_changes_what_it_names_and_nothing_else() -> None:
     sent = params_to_dict(filled(base, tokens_left=None, changes={"top_p": 0.5}))
     assert sent == {"temperature": 1.0, "tools": [], "top_p": 0.5, "input": []}
     assert params_to_dict(base) == {"temperature": 1.0, "tools": []}
-    with pytest.raises(ValueError, match="pass items"):
+    with pytest.raises(ValueError, match="pass `items`"):
         filled(base, tokens_left=None, changes={"input": "x"})
 
 

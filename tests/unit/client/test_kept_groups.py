@@ -143,7 +143,7 @@ async def test_consumers_continue_with_a_resumed_collector(tmp_path: Path) -> No
             await one.aclose()
     names = [one.group.task.task_id for one in first if one.group is not None]
     async with session(tmp_path) as (run, _):
-        with pytest.raises(MeshError, match="are read by consumers"):
+        with pytest.raises(MeshError, match="are already read by consumers"):
             await read(run, 1)
         # Rank 0 has its group; rank 1 received one, and is sent it again with its cursor.
         asked = [
@@ -248,8 +248,8 @@ def test_half_a_line_at_the_end_was_told_to_nobody(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "text", "says"),
     [
-        (0, b'{"record":"groups","version":2,"run_id":"run-1"}', "has version 2 of the format"),
-        (0, b'{"record":"groups","version":1,"run_id":"run-2"}', "belongs to the run run-2"),
+        (0, b'{"record":"groups","version":2,"run_id":"run-1"}', "has format version 2"),
+        (0, b'{"record":"groups","version":1,"run_id":"run-2"}', "belongs to run run-2"),
         (0, b"rows", "rollouts.groups:1: is damaged"),
         (2, b'{"record":"joined"}', "rollouts.groups:3: is damaged"),
         (2, b'{"record":"died","consumer":"rank-7"}', "rollouts.groups:3: is damaged"),

@@ -120,7 +120,7 @@ def test_a_row_without_tokens_says_nothing_of_them() -> None:
 @pytest.mark.parametrize(
     ("known", "words"),
     [
-        ([-0.5], "has 8 bytes of token ids, but 4 of log probabilities"),
+        ([-0.5], "has 8 bytes of token ids, but 4 bytes of log probabilities"),
         ([-0.5, 0.5], "0.5 is positive"),
         ([float("nan"), 0.5], "0.5 is positive"),
     ],
@@ -143,9 +143,9 @@ def test_log_probabilities_that_are_not_finite_are_written_as_null() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
-        ("output_token_ids", [3, -4], "no token id"),
+        ("output_token_ids", [3, -4], "token id"),
         ("output_token_ids", [3], "1 token ids were sampled, but there are 2 log probabilities"),
-        ("prompt_token_ids", [-1], "no token id"),
+        ("prompt_token_ids", [-1], "token id"),
         ("logprobs", [-0.5, 0.5], "0.5 is positive"),
         ("logprobs", [None, 0.5], "0.5 is positive"),
         ("logprobs", [-0.5], "but there are 1 log probabilities"),

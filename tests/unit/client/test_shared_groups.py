@@ -193,7 +193,7 @@ async def test_one_that_holds_as_many_as_it_may_is_told_so(tmp_path: Path) -> No
         other = asyncio.create_task(all_of(two))
         assert await one.next(WAIT_S)
         assert await one.next(WAIT_S)
-        with pytest.raises(MeshError, match="2 groups are held") as error:
+        with pytest.raises(MeshError, match="the consumer holds 2 groups") as error:
             await one.next(WAIT_S)
         assert error.value.reason_name == "FIELD_INVALID"
         await one.acknowledge()
@@ -225,10 +225,10 @@ async def test_one_reader_and_consumers_exclude_each_other(tmp_path: Path) -> No
     async with served(run, 4) as (remote, _collecting):
         consumer = remote.consumer("rank-0", consumers=1)
         assert await consumer.next(WAIT_S)
-        with pytest.raises(MeshError, match="are read by consumers") as error:
+        with pytest.raises(MeshError, match="are already read by consumers") as error:
             await anext(remote.groups(timeout=WAIT_S))
         assert error.value.reason_name == "RUN_STATE"
-        with pytest.raises(MeshError, match="are read by consumers"):
+        with pytest.raises(MeshError, match="are already read by consumers"):
             await remote.acknowledge(1)
         await consumer.acknowledge()
         assert len(await all_of(consumer)) == 3
@@ -246,7 +246,7 @@ async def test_the_reader_of_all_groups_acknowledges_while_it_reads(tmp_path: Pa
     async with served(other, 4) as (remote, collecting):
         await collecting
         await anext(remote.groups(timeout=WAIT_S))
-        with pytest.raises(MeshError, match="are read by one reader") as error:
+        with pytest.raises(MeshError, match="are already read by one reader") as error:
             await remote.consumer("rank-0", consumers=1).next(WAIT_S)
         assert error.value.reason_name == "RUN_STATE"
         with pytest.raises(MeshError, match="is not a cursor of this session") as error:

@@ -234,7 +234,7 @@ async def test_an_answer_that_makes_no_sense(
         assert " is reachable again after " in caplog.text
     lines = [one.getMessage() for one in caplog.records if said in one.getMessage()]
     assert len(set(lines)) == 1
-    assert "the last view of " in lines[0]
+    assert "the last list of " in lines[0]
 
 
 async def test_a_server_that_ends_each_watch_at_once_is_not_asked_all_the_time(
@@ -284,7 +284,7 @@ async def test_a_refusal_says_what_to_look_at(
         " Credentials: see discovery.kubernetes.token_file and ca_file"
     )
     async with opened(kubernetes, view=False) as backend:
-        await until(lambda: "the last view of 0 instances" in caplog.text)
+        await until(lambda: "the last list of 0 instances" in caplog.text)
         kubernetes.put(slice_of(endpoint()))
         kubernetes.wrong = None
         await until(lambda: addresses(backend) == SERVES)

@@ -48,9 +48,9 @@ def test_other_ids_name_nothing(text: str) -> None:
 
 @pytest.mark.parametrize("call_id", ["", "c" * 13, "c-1", "é", "c_1"])
 def test_ids_that_could_not_be_read_back_are_not_made(call_id: str) -> None:
-    with pytest.raises(ValueError, match="no id can be minted"):
+    with pytest.raises(ValueError, match="no id can be made"):
         Minted("01234567", call_id, 0).id("call")
-    with pytest.raises(ValueError, match="no id can be minted"):
+    with pytest.raises(ValueError, match="no id can be made"):
         Minted("01234567", "c1", 100_000).id("call")
 
 

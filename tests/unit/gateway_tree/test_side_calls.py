@@ -121,9 +121,9 @@ def test_an_own_line_says_how_an_unknown_program_asks_for_its_summary() -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ({"kind": "", "last": "x"}, "kind: must be a word"),
-        ({"kind": "Title", "last": "x"}, "kind: must be a word"),
-        ({"kind": "subagent-1", "last": "x"}, "kind: must be a word"),
+        ({"kind": "", "last": "x"}, "kind: .* is not a word of at most"),
+        ({"kind": "Title", "last": "x"}, "kind: .* is not a word of at most"),
+        ({"kind": "subagent-1", "last": "x"}, "kind: .* is not a word of at most"),
         ({"kind": "title"}, "kind: has no condition"),
         ({"kind": "title", "most_output_tokens": 9}, "kind: has no condition"),
         ({"kind": "title", "last": "x", "trained": True}, "trained: "),

@@ -252,7 +252,7 @@ async def test_warm_starts_all_workers() -> None:
 
 
 async def test_what_cannot_be_found_by_name_is_refused(pool: ProcessPool) -> None:
-    with pytest.raises(ValueError, match="top of a module"):
+    with pytest.raises(ValueError, match="top level of a module"):
         await pool.run(lambda: 1, timeout=LONG)
     with pytest.raises(ValueError, match="at least one worker"):
         ProcessPool(workers=0)

@@ -175,7 +175,7 @@ async def test_what_cannot_be_run(tmp_path: Path, executable: str, said: str, ma
 
 async def test_a_log_that_cannot_be_written(make: Make, tmp_path: Path) -> None:
     process = make("serve", log=str(tmp_path))
-    with pytest.raises(ServeError, match=r"cannot write serve.log, .*: Is a directory"):
+    with pytest.raises(ServeError, match=r"cannot write the log file .*: Is a directory"):
         await process.start()
 
 

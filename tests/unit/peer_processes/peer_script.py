@@ -65,6 +65,11 @@ async def wait(host: Any, params: dict[str, Any]) -> None:
         Path(params["file"]).write_text("given up", encoding="utf-8")
 
 
+async def block(host: Any, params: dict[str, Any]) -> None:
+    while not Path(params["until"]).exists():
+        time.sleep(0.01)  # noqa: ASYNC251 - it holds up everything else, as a framework may
+
+
 async def hang(host: Any, params: dict[str, Any]) -> None:
     time.sleep(3600)  # noqa: ASYNC251 - what a hang is
 
@@ -87,6 +92,6 @@ async def close(host: Any, params: dict[str, Any]) -> None:
 
 _ALL = (
     *(echo, wait_for_gate, open_gate, fail, unwritable, ask, exit_now, kill_me, garbage),
-    *(wait, hang, spawn, close),
+    *(wait, block, hang, spawn, close),
 )
 METHODS = {method.__name__: method for method in _ALL}

@@ -169,6 +169,25 @@ async def test_a_call_over_its_time_is_given_up_there_too(tmp_path: Path) -> Non
         assert process.lost is None
 
 
+async def test_a_call_that_is_given_up_before_it_began_is_confirmed(tmp_path: Path) -> None:
+    """The process reads the call and its end at once, so that the call never takes a step."""
+    async with opened(replace(OPTIONS, give_up_s=LONG_S)) as process:
+        gate = tmp_path / "gate"
+        blocked = asyncio.create_task(process.call("block", {"until": str(gate)}, LONG_S))
+        await asyncio.sleep(0)  # its line comes first
+        with pytest.raises(PeerTimeout, match=r"longer than 0 s"):
+            await process.call("wait", {"file": str(tmp_path / "never")}, 0.0)
+        for _ in range(10):  # until the end of the call is in the pipe, too
+            await asyncio.sleep(0)
+        gate.touch()
+        await blocked
+        async with asyncio.timeout(LONG_S):
+            while process._calls:
+                await process.call("echo", {}, LONG_S)
+        assert process.lost is None
+        assert not (tmp_path / "never").exists()
+
+
 async def test_a_process_that_hangs_is_killed() -> None:
     async with opened(replace(OPTIONS, give_up_s=0.05)) as process:
         [peer, *_] = await process.call("spawn", {}, LONG_S)

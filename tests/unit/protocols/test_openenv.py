@@ -103,7 +103,7 @@ async def test_which_task() -> None:
             assert (await client.send("reset", data))["observation"]["text"] == prompt, data
         wrong: list[tuple[dict[str, Any], str]] = [
             ({"task_id": "none"}, "task does not name a task"),
-            ({"split": "other", "index": 0}, "the splits are examples"),
+            ({"split": "other", "index": 0}, "The splits are: examples"),
             ({"split": "examples", "index": 9}, "has 3 tasks"),
             ({"seed": -1}, "seed must"),
             ({"seed": "x"}, "seed must"),

@@ -117,7 +117,7 @@ class Playing(Environment[None]):
     [
         (Judged(), "its verifier compares"),
         (Playing(), "it plays its episodes itself"),
-        (Lending(), "agents work directly in its sandbox"),
+        (Lending(), "it offers no tools, and agents work directly in its sandbox"),
     ],
 )
 async def test_an_environment_that_no_protocol_carries_is_refused_by_name(

@@ -271,7 +271,7 @@ def test_calls_that_form_no_tree_are_named() -> None:
         row.path(row.calls[3])
     calls[3]["parent_call_id"], calls[2]["parent_call_id"] = "c2", "c3"
     row = row_of(document)
-    with pytest.raises(RowError, match="go in a circle"):
+    with pytest.raises(RowError, match="form a cycle"):
         row.path(row.calls[3])
 
 

@@ -64,9 +64,9 @@ BIG = b"x" * (MIB + 1)
 @pytest.mark.parametrize(
     ("before", "frame", "rule"),
     [
-        (unary, begin(1), "'begin' arrived for a call"),
-        (unary, Cancel(1), "'cancel' arrived for a call"),
-        (unary, Credit(1, 1), "'credit' arrived for a call"),
+        (unary, begin(1), "'begin' is not allowed for a call"),
+        (unary, Cancel(1), "'cancel' is not allowed for a call"),
+        (unary, Credit(1, 1), "'credit' is not allowed for a call"),
         (unary, Chunk(1, b"x", True), "a chunk arrived for a message that was complete"),
         (unary, End(1, None), "ended with status OK and without a response"),
         (unary, Message(1, BIG, False), "more than 1048576 bytes"),

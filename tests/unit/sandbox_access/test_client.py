@@ -174,12 +174,12 @@ async def test_what_a_client_made_ends_with_it_and_what_it_was_lent_does_not(
             with pytest.raises(RuntimeError, match="was lent, so only its owner ends it"):
                 await guest.attach(grant).end()
             await lent.leave()
-            with pytest.raises(MeshError, match="was left here"):
+            with pytest.raises(MeshError, match="this process left the sandbox"):
                 await lent.exec("true")
         assert await box.files.read_text("a") == "from the guest"
         await box.end()
         await box.end()
-        with pytest.raises(MeshError, match="was ended here"):
+        with pytest.raises(MeshError, match="this process ended the sandbox"):
             await box.exec("true")
         await owner.create(BOX)
     assert not service.leases

@@ -186,7 +186,7 @@ async def test_what_is_wrong_with_an_image_is_said(tmp_path: Path) -> None:
     image.write_bytes(
         image.read_bytes().replace(digest(layer({"x": b"1"})).encode(), b"sha256:" + b"0" * 64)
     )
-    assert "a layer does not have its digest" in await refused(tmp_path, image)
+    assert "the content of a layer does not match its digest" in await refused(tmp_path, image)
     compressions: tuple[Callable[[bytes], bytes], ...] = (packed, in_two_frames)
     for number, compress in enumerate(compressions):
         broken = tmp_path / f"broken-{number}"
@@ -202,7 +202,7 @@ async def test_what_is_wrong_with_an_image_is_said(tmp_path: Path) -> None:
     write_layout(tmp_path / "layout", [layer({"x": b"1"})])
     for blob in (tmp_path / "layout" / "blobs" / "sha256").iterdir():
         blob.write_bytes(blob.read_bytes() + b" ")
-    assert "does not have its digest" in await refused(tmp_path, tmp_path / "layout")
+    assert "does not match its digest" in await refused(tmp_path, tmp_path / "layout")
 
 
 @pytest.mark.parametrize(

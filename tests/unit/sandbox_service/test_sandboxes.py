@@ -67,7 +67,7 @@ async def test_how_a_sandbox_ended_is_said(tmp_path: Path) -> None:
             assert refused.metadata["cause"] == cause
         never = sandbox_pb2.AttachSandboxRequest(sandbox_id="sb-0", lease=b"x")
         refused = await _refused(served.peer.AttachSandbox(never, timeout=TIMEOUT))
-        assert "This instance has no such sandbox." in refused.message
+        assert "This instance has no sandbox with this id." in refused.message
         assert "cause" not in refused.metadata
 
 

@@ -199,7 +199,7 @@ async def test_routed_experts_are_handed_over_for_each_token_but_the_last(tmp_pa
 
 async def test_an_engine_that_gives_no_routed_experts_fails_the_rollouts(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"side_data": ["routed_experts"], "side_data_path": tmp_path}
-    with pytest.raises(RolloutFailed, match="lacks routed_experts"):
+    with pytest.raises(RolloutFailed, match="has no routed_experts"):
         await generated(Client(lambda prompt: "1"), batch(1), **settings)
 
 

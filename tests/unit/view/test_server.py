@@ -237,6 +237,6 @@ async def test_a_fault_of_ours_is_one_line(
     assert (status, said) == (500, b"This cannot be shown (ZeroDivisionError).\n")
     lines = [one for one in caplog.records if one.levelname == "ERROR"]
     assert [one.getMessage() for one in lines] == [
-        "/api/rollouts cannot be answered: ZeroDivisionError"
+        "the request /api/rollouts failed: ZeroDivisionError"
     ]
     assert not lines[0].exc_info

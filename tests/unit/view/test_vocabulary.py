@@ -75,11 +75,11 @@ def test_word_pieces(tmp_path: Path) -> None:
     [
         ("{", "cannot be read as a tokenizer.json"),
         ("[1]", "cannot be read as a tokenizer.json"),
-        ('{"model": {"type": "BPE", "vocab": {}}}', "the model in it has no vocabulary"),
-        ('{"model": {"vocab": {"a": -1}}}', "an id is not between 0 and 4000000"),
+        ('{"model": {"type": "BPE", "vocab": {}}}', "its vocabulary is empty"),
+        ('{"model": {"vocab": {"a": -1}}}', "a token id is not between 0 and 4000000"),
         (
             '{"model": {"vocab": {"a": 0}}, "decoder": {"type": "CTC"}}',
-            "it has an unknown decoder, CTC",
+            "its decoder is of an unknown type: CTC",
         ),
         ('{"model": ' + "[" * 100_000 + "]" * 100_000 + "}", "cannot be read as a tokenizer.json"),
     ],

@@ -73,7 +73,7 @@ def split_place(place: str) -> tuple[Path, int]:
     """`tasks.jsonl:3` as a path and a line; raises UsageError."""
     path, colon, line = place.rpartition(":")
     if not colon or not path or not line.isdecimal() or int(line) < 1:
-        raise click.UsageError(f"--task {place}: expected FILE:LINE, with lines from 1")
+        raise click.UsageError(f"--task {place}: expected FILE:LINE, with LINE counted from 1")
     return Path(path), int(line)
 
 

@@ -36,7 +36,8 @@ _SHOWN: Final = 20
     default=13,
     show_default=True,
     metavar="N",
-    help="Compare N words in a row. A shorter text of at least 8 words is compared whole.",
+    help="Compare sequences of N consecutive words (n-grams). A shorter text of at least 8 words "
+    "is compared whole.",
 )
 @click.option(
     "--share",
@@ -110,12 +111,12 @@ def contamination(
 
 
 def _lines(made: Contamination) -> Iterable[str]:
-    yield f"tasks         {made.tasks}, of which {len(made.found)} were found"
+    yield f"tasks         {made.tasks}, {len(made.found)} of them found in the training files"
     yield f"compared      {made.texts} training texts"
     if made.not_compared:
         yield (
             f"not compared  {made.not_compared} tasks: their texts are too short, or many "
-            "tasks share them"
+            "tasks share their texts"
         )
     yield f"canaries      {made.looked_for} looked for, {len(made.canaries)} found"
     for canary in made.canaries:
@@ -123,7 +124,7 @@ def _lines(made: Contamination) -> Iterable[str]:
     for one in made.found[:_SHOWN]:
         yield f"found         {one.task_id}: {one.share:.0%} of {one.part} at {one.where}"
     if len(made.found) > _SHOWN:
-        yield f"… and {len(made.found) - _SHOWN} more; --json has them all"
+        yield f"… and {len(made.found) - _SHOWN} more tasks; --json lists all"
     for text in made.refused[:_SHOWN]:
         yield f"not read      {text}"
     if len(made.refused) > _SHOWN:

@@ -60,7 +60,7 @@ def validate(
     from gymmesh_cli.data.validation import validate_files
 
     if not files and not config:
-        raise click.UsageError("name a task file, or a configuration with --config")
+        raise click.UsageError("pass a task file, or a configuration with --config")
     return validate_files(files, config, number_ids=number_ids, as_json=as_json)
 
 
@@ -73,9 +73,9 @@ def compact(output: Path, as_json: bool) -> None:
     \b
       gym-cli data compact rollouts.jsonl
 
-    OUTPUT is the --output of `gym-cli collect`. Every run does this when it ends. Use this command
-    for a run that was killed after `--retry` and won't be resumed. The superseded rows move to
-    NAME.superseded.jsonl. The command rejects an active run.
+    OUTPUT is the --output of `gym-cli collect`. Every run removes these rows when the run ends.
+    Use this command for a run that was killed after `--retry` and that you won't resume. The
+    superseded rows move to NAME.superseded.jsonl. The command rejects an active run.
     """
     from gymmesh_client.output import compact_run
 

@@ -53,7 +53,7 @@ def harbor(tasks: Path, config: tuple[Path, ...], output: Path, as_json: bool) -
     from gymmesh_client import TaskProblem, UserError
 
     if output.exists() and any(output.iterdir()):
-        raise UserError(f"{output} already exists and is not empty")
+        raise UserError(f"{output} already exists and is not empty. Choose another --output")
     plan = MeshPlan.of(MeshOptions(config=config), ())
     checks = plan.checks()
     assert checks is not None  # there is a configuration

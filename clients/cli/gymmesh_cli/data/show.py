@@ -93,7 +93,10 @@ def trace(
             events = traces.events(name, attempt)
             if not events:
                 which = "" if attempt is None else f" attempt {attempt}"
-                raise UserError(f"{output}: rollout {name}{which} has no trace")
+                raise UserError(
+                    f"{output}: rollout {name}{which} has no trace. Only gym-cli collect --trace "
+                    "keeps traces"
+                )
             if not as_json:
                 echo(f"{one_line(name)} attempt {events[0].attempt}")
             _print(events, as_json=as_json)

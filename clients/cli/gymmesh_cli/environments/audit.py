@@ -101,7 +101,7 @@ class GoldOptions:
     group=OptionGroup.RUNNING,
     is_flag=True,
     help=(
-        "Try only attacks that need no right answer. The right answers themselves are still judged."
+        "Try only attacks that need no right answer. The verifier still judges the right answers."
     ),
 )
 @option(
@@ -155,15 +155,14 @@ def audit(
       gym-cli env audit guess.py --tasks guess.jsonl --json
       gym-cli env audit --address 127.0.0.1:9310 --gold expected_answer --gold-kind number
 
-    The command really calls the tools, as `gym-cli env test` does. Exit code 0: no findings, except
-    deliberate
-    ones. 1: findings.
+    The command really calls the tools, as `gym-cli env test` does. Exit code 0: no
+    findings, or only deliberate findings. 1: findings that are not deliberate.
     """
     from gymmesh_audit import AuditOptions, lines, read_deliberate, to_html, to_json
     from gymmesh_runtime.serving import run_bounded
 
     if bool(place) == bool(address):
-        raise click.UsageError("give exactly one of PLACE and --address")
+        raise click.UsageError("pass exactly one of PLACE and --address")
     if not address:
         security.refuse("--address")
     golds = GoldOptions(gold_key, gold_kind, gold_form) if gold_key else None

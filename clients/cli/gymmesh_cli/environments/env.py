@@ -36,7 +36,7 @@ env.add_command(index)
     type=click.Path(path_type=Path, file_okay=False),
     default=Path(),
     metavar="FOLDER",
-    help="Create it in this folder. Default: the working directory.",
+    help="Create the new folder in this folder. Default: the working directory.",
 )
 def init(name: str, into: Path) -> None:
     """Create the folder of a new environment: class, example tasks, tests, package.
@@ -114,7 +114,7 @@ def test(
 @mesh_options
 @json_option
 def list_environments(mesh: MeshOptions, as_json: bool) -> int:
-    """List the environments of a configuration, and the installed ones.
+    """List the environments of a configuration, and the installed environments.
 
     \b
       gym-cli env list --config mesh.yaml
@@ -155,7 +155,7 @@ def _table(title: str, rows: list[dict[str, Any]]) -> Iterator[str]:
     for row in rows:
         notes = [f"version {row['version']}"] if row["version"] else []
         notes += ["multi-turn"] if row["multi_turn"] else []
-        notes += [f"asks {', '.join(row['models'])}"] if row["models"] else []
+        notes += [f"calls models: {', '.join(row['models'])}"] if row["models"] else []
         notes += [f"uses {row['use']}"] if row["use"] != row["name"] else []
         notes += ["default"] if row.get("default") else []
         # The first sentence: the rest is for the page of documentation.

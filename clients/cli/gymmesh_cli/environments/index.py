@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     "-o",
     required=True,
     type=FILE,
-    help="The index file to write. An existing index is replaced once the new one is complete.",
+    help="The index file to write. The complete new index replaces an existing index file.",
 )
 @click.option(
     "--tokenizer",

@@ -79,7 +79,7 @@ def mcp(
     import asyncio
 
     if asked["answer"] is not None and not asked["verify"]:
-        raise click.UsageError("--answer is judged by --verify; add --verify")
+        raise click.UsageError("--answer is the answer that --verify judges; add --verify")
     task = _task_of(name, tasks_file, asked["task_id"]) if tasks_file is not None else None
     asyncio.run(_hold(_environment(name, mesh, registry, security), task, **asked))
 

@@ -87,6 +87,6 @@ security_options = grouped(
         group=OptionGroup.SECURITY,
         envvar="GYMMESH_TOKEN_FILE",
         metavar="FILE",
-        help="Send the bearer token in this file. [env: GYMMESH_TOKEN_FILE]",
+        help="File with the bearer token to send. [env: GYMMESH_TOKEN_FILE]",
     ),
 )

@@ -320,7 +320,7 @@ mesh_options = grouped(
         "environment",
         group=OptionGroup.MODELS,
         metavar="NAME",
-        help="Environment for tasks that don't name one.",
+        help="Environment for tasks that name no environment.",
     ),
 )
 
@@ -400,7 +400,7 @@ other_agents_option = option(
     "--refuse-other-agents",
     group=OptionGroup.TASKS,
     is_flag=True,
-    help="Reject rows whose agent_ref names a different agent than the one that would run them.",
+    help="Reject a row if its agent_ref does not name the agent that would run the row.",
 )
 tasks_option = option(
     "--tasks",

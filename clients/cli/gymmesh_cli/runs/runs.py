@@ -60,7 +60,7 @@ def list_runs(as_json: bool) -> None:
     steering.list_runs(as_json)
 
 
-@runs.command("show", short_help="One run.")
+@runs.command("show", short_help="Show the progress of a run.")
 @_RUN
 @json_option
 def show(run_id: str, as_json: bool) -> None:
@@ -94,7 +94,7 @@ for _control in _CONTROLS:
 @_RUN
 @json_option
 def cancel_task(task_id: str, run_id: str, as_json: bool) -> None:
-    """Cancel a task's running repeats, and start no more of them.
+    """Cancel a task's running repeats, and start no more repeats of the task.
 
     \b
       gym-cli runs cancel-task gsm8k-17
@@ -106,7 +106,12 @@ def cancel_task(task_id: str, run_id: str, as_json: bool) -> None:
 
 @runs.command("set", short_help="Change a setting of a run.")
 @click.argument("settings", metavar="KEY=VALUE…", nargs=-1, required=True)
-@click.option("--run", "run_id", default="", help="The run. Required when several are active.")
+@click.option(
+    "--run",
+    "run_id",
+    default="",
+    help="The run's id, or a prefix of the id. Required if several runs are active.",
+)
 @json_option
 def set_(settings: tuple[str, ...], run_id: str, as_json: bool) -> None:
     """Change a setting of a run. The only key is `concurrency`: the maximum number of rollouts at a

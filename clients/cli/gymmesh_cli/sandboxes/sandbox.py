@@ -85,9 +85,10 @@ _program = together(
 def sandbox() -> None:
     """Run programs in sandboxes, keep sandboxes, list and end them.
 
-    COMMAND as one word is a command line for the sandbox's shell. Several words are a program and
-    its arguments, without a shell. run and exec exit with the program's exit code: 124 if it timed
-    out, 128 plus the signal if a signal ended it.
+    If COMMAND is one word, the sandbox's shell runs it. If COMMAND is several words, they are a
+    program and its arguments, and no shell is used. `run` and `exec` exit with the program's exit
+    code. The exit code is 124 if the program timed out, and 128 plus the signal if a signal ended
+    the program.
     """
 
 

@@ -69,7 +69,7 @@ def run(
     except ValueError as error:
         raise ConfigError(str(error)) from None
     if keep is not None and keep.exists():
-        raise ConfigError(f"{keep} can't be written: File exists")
+        raise ConfigError(f"--keep {keep}: the file already exists. Choose a new file")
     copies = [_copy(one) for one in put]
     opening: AbstractAsyncContextManager[SandboxClient] = (
         sandboxes_here(mesh.load(), name) if address is None else _at(address, name, security)

@@ -22,7 +22,7 @@ def certs() -> None:
     required=True,
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Write the files here. An existing authority is reused.",
+    help="Write the files to this folder. An authority that this folder already has is used again.",
 )
 @click.option(
     "--host",

@@ -77,7 +77,7 @@ def list_models(mesh: MeshOptions, as_json: bool) -> None:
 @mesh_options
 @json_option
 def pull_models(names: tuple[str, ...], mesh: MeshOptions, as_json: bool) -> None:
-    """Download the weights of a configuration's embedded models, or of the named ones.
+    """Download the weights of a configuration's embedded models, or of the models NAME.
 
     Existing weights are verified and kept. Without a configuration, the default model is
     downloaded. Remote models have nothing to download.
@@ -120,11 +120,12 @@ def pull_models(names: tuple[str, ...], mesh: MeshOptions, as_json: bool) -> Non
 def check_models(
     names: tuple[str, ...], mesh: MeshOptions, prompt: str | None, timeout: float, as_json: bool
 ) -> int:
-    """Try one call with each model of a configuration, or with the named ones.
+    """Try one call with each model of a configuration, or with each model NAME.
 
-    Shows the latency, the beginning of the answer, its tokens (in and out) and the model's
-    capabilities; or the error and its fix. A second call offers a tool: only a model that answers
-    with a tool call is listed with tools. If a model has several endpoints, each one is tried.
+    For each model, the command shows the latency, the beginning of the answer, the tokens of the
+    call (in and out) and the model's capabilities. If the call fails, the command shows the error
+    and its fix. A second call offers a tool: only a model that answers with a tool call is listed
+    with tools. If a model has several endpoints, the command tries each endpoint.
 
     \b
       gym-cli models check --config mesh.yaml
@@ -161,8 +162,8 @@ def set_weights(
 ) -> None:
     """Announce that a model now has weights of VERSION.
 
-    For trainers that swap weights and don't call SetWeightsVersion themselves. Later calls
-    carry the version. It can only increase.
+    For trainers that swap weights and don't call SetWeightsVersion themselves. The model
+    service adds the version to later calls. A version can only increase.
 
     \b
       gym-cli models set-weights 4 --address 127.0.0.1:42199
@@ -204,7 +205,7 @@ def set_weights(
     "aliases",
     multiple=True,
     metavar="URL",
-    help="Another URL of the endpoints, by which a model service calls them. Repeatable.",
+    help="Another URL of these endpoints: the URL that a model service calls. Repeatable.",
 )
 @click.option(
     "--kind",
@@ -227,7 +228,12 @@ def set_weights(
         "the new weights."
     ),
 )
-@click.option("--folder-there", default="", metavar="PATH", help="FOLDER's path at the endpoints.")
+@click.option(
+    "--folder-there",
+    default="",
+    metavar="PATH",
+    help="FOLDER's path on the inference servers, if it differs there.",
+)
 @click.option(
     "--api-key-env",
     default="",

@@ -31,9 +31,9 @@ class OtherAgents:
         row, others = self.first, self.count - 1
         more = "" if not others else f" (and {others} more row{'s' * (others > 1)})"
         return (
-            f"{path}:{row.line}: agent_ref names agent {row.other_agent!r}{more}, but agent "
-            f'{row.task.agent!r} runs it. Set the row\'s key "agent" to choose another, or '
-            "reject such rows with --refuse-other-agents"
+            f"{path}:{row.line}{more}: agent_ref names agent {row.other_agent!r}, but agent "
+            f"{row.task.agent!r} runs this row. To choose the agent, set the row's key "
+            '"agent". To reject such rows, pass --refuse-other-agents'
         )
 
 
@@ -158,6 +158,6 @@ def refuse_pipe(tasks: Path) -> None:
     """
     if tasks.exists() and not tasks.is_file():
         raise UserError(
-            f"{tasks} is not a regular file, and tasks are read several times. Write them to a "
-            "file first"
+            f"{tasks} is not a regular file, but the command reads the tasks several times. Write "
+            "the tasks to a file first"
         )

@@ -40,7 +40,9 @@ async def tracked(
 
 def profile_tracking_of(options: TrackOptions) -> ProfileTracking:
     """The tracking of a profile. The first problem is reported on stderr."""
-    link = TrackerLink(options.tracker, _warn, without="the profile is complete without it")
+    link = TrackerLink(
+        options.tracker, _warn, without="the profile is complete without the tracker"
+    )
     return ProfileTracking(link, project=options.project, samples=options.samples)
 
 

@@ -123,8 +123,8 @@ def _lines(one: Comparison, most: int, *, several: bool) -> Iterable[str]:
     )
     if one.other_prompts:
         yield (
-            f"look at       {one.other_prompts} of these have different prompts in the two "
-            + "runs: the files may use one id for different tasks"
+            f"look at       {one.other_prompts} of these tasks have different prompts in the "
+            + "two runs. The files may use one id for different tasks"
         )
     yield f"mean reward   {one.mean_before:.3f} before, {one.mean_after:.3f} after"
     yield f"difference    {figure_text(one.difference)}"

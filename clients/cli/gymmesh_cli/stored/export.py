@@ -79,7 +79,7 @@ def _list_formats(ctx: click.Context, param: click.Parameter, value: bool) -> No
     group=OptionGroup.OUTPUT,
     required=True,
     type=click.Path(path_type=Path),
-    help="Write to this file (hf: folder).",
+    help="Write to this file, or with --format hf to this folder.",
 )
 @option(
     "--min-reward",
@@ -119,7 +119,7 @@ def _list_formats(ctx: click.Context, param: click.Parameter, value: bool) -> No
     "--no-tokens",
     group=OptionGroup.FORMAT,
     is_flag=True,
-    help=("Omit token ids where the record also has text."),
+    help=("Omit token ids from records that also have the text."),
 )
 @option(
     "--margin",
@@ -127,7 +127,7 @@ def _list_formats(ctx: click.Context, param: click.Parameter, value: bool) -> No
     type=click.FloatRange(min=0),
     default=0.0,
     metavar="R",
-    help="Pairs: smallest difference of the two rewards.",
+    help="For pairs: smallest difference of the two rewards.",
 )
 @option(
     "--pairs",
@@ -136,14 +136,14 @@ def _list_formats(ctx: click.Context, param: click.Parameter, value: bool) -> No
     default=4,
     show_default=True,
     metavar="N",
-    help="Pairs: maximum number of pairs per task.",
+    help="For pairs: maximum number of pairs per task.",
 )
 @option(
     "--whole-answers",
     group=OptionGroup.FORMAT,
     is_flag=True,
     help=(
-        "Pairs: an answer is the rest of the conversation, including tool results. Default: "
+        "For pairs: an answer is the rest of the conversation, including tool results. Default: "
         "only the part up to the first difference."
     ),
 )
@@ -152,7 +152,7 @@ def _list_formats(ctx: click.Context, param: click.Parameter, value: bool) -> No
     group=OptionGroup.FORMAT,
     default="",
     metavar="NAME",
-    help="Formats verl and nemo-rl: name of the trainer's agent that runs the tasks.",
+    help="With --format verl or nemo-rl: name of the trainer's agent that runs the tasks.",
 )
 @option(
     "--test",
@@ -160,14 +160,14 @@ def _list_formats(ctx: click.Context, param: click.Parameter, value: bool) -> No
     type=click.FloatRange(0, 1, max_open=True),
     default=0.0,
     metavar="SHARE",
-    help="hf: share of the tasks in the test split.",
+    help="With --format hf: share of the tasks in the test split.",
 )
 @option("--overwrite", group=OptionGroup.OUTPUT, is_flag=True, help="Replace an existing file.")
 @option(
     "--resume",
     group=OptionGroup.OUTPUT,
     is_flag=True,
-    help="Resume an interrupted export. hf: with the unfinished files.",
+    help="Resume an interrupted export. With --format hf, finished files are kept.",
 )
 @json_option
 def export(

@@ -34,7 +34,7 @@ _FORMATS: Final = (_KNOWN, "hf", "messages", "openai-evals", "verifiers", "inspe
     "--dataset",
     default="",
     metavar="NAME",
-    help="known: the data set of the files. Default: recognized by its columns.",
+    help="With --format known: the data set of the files. Default: recognized by its columns.",
 )
 @click.option("--output", "-o", required=True, type=FILE, help="Write JSON lines to this file.")
 @click.option(
@@ -50,8 +50,8 @@ _FORMATS: Final = (_KNOWN, "hf", "messages", "openai-evals", "verifiers", "inspe
     "columns",
     multiple=True,
     metavar="KEY=COLUMN",
-    help="hf, openai-evals: read KEY from this column. KEY is input, system, tools, task_id or "
-    "another key of the task. Repeatable.",
+    help="With --format hf or openai-evals: read KEY from this column. KEY is input, system, "
+    "tools, task_id or another key of the task. Repeatable.",
 )
 @click.option("--only-columns", is_flag=True, help="Drop columns that no --column names.")
 @click.option("--score", default="", metavar="NAME", help="Use this score as the reward.")
@@ -60,7 +60,7 @@ _FORMATS: Final = (_KNOWN, "hf", "messages", "openai-evals", "verifiers", "inspe
     "environment",
     default="",
     metavar="NAME",
-    help=("Environment for rows that name none."),
+    help=("Environment for rows that name no environment."),
 )
 @click.option(
     "--keep-prose",
@@ -94,9 +94,10 @@ def import_(
           --column expected_answer=answer --env math --output tasks.jsonl
       gym-cli import log.eval --format inspect --as rollouts --output rollouts.jsonl
 
-    If an answer is a worked solution, the final answer is used (after ####, or in \\boxed{}). A
-    multiple choice question becomes a task of the environment mcqa. An expected answer is rejected
-    if it is empty or prose, or if the row's environment is installed and rejects it.
+    If an answer is a worked solution, the command uses the final answer (after ####, or in
+    \\boxed{}). A multiple choice question becomes a task of the environment mcqa. The command
+    rejects an expected answer that is empty or prose. If the row's environment is installed, the
+    environment also checks the expected answer.
 
     FILE is JSON lines, JSON, Parquet, CSV, an Inspect log (.eval), or a folder of these.
 
@@ -107,13 +108,14 @@ def import_(
       hf            rows of a data set, as on the Hugging Face Hub
       messages      rows of messages, or of prompt and completion, as trainers use them
       openai-evals  items of OpenAI's evals, with or without samples
-      verifiers     results.jsonl of verifiers
+      verifiers     results.jsonl of the library verifiers
       inspect       logs of Inspect
 
-    If a row is invalid, its place is reported and nothing is written. With --skip-invalid, such
-    rows are skipped and counted. Duplicate tasks are written once.
+    If a row is invalid, the command reports the row's file and line, and writes nothing. With
+    --skip-invalid, the command skips and counts invalid rows. Duplicate tasks are written once.
 
-    If no known data set matches a file, its columns and the nearest data sets are printed.
+    If no known data set matches a file, the command prints the file's columns and the nearest known
+    data sets.
 
     Exit code 0: all rows were imported. 3: some were skipped. 1: none was written.
     """

@@ -41,7 +41,7 @@ from gymmesh_cli.terminal import GroupedCommand, OptionGroup, option
     multiple=True,
     metavar="HOST:PORT",
     help=(
-        "Score with the resource service at this address instead of one inside the command. "
+        "Score with the resource service at this address instead of a service inside the command. "
         "Repeatable. To use all instances in a registry: discovery://HOST:PORT, "
         "consul://HOST:PORT, kubernetes://NAMESPACE."
     ),

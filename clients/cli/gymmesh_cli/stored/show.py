@@ -47,8 +47,9 @@ def show(
       gym-cli show rollouts.jsonl --rollout ro-d7623eac7204a3184e2a-0 --json
 
     ROLLOUTS is the --output of `gym-cli collect`, even while the run is active, or any file of such
-    rows. No trace is needed. By default the first rollout is shown. With --json, one line per
-    rollout: its messages, as in `gym-cli export --format messages`, and the verdict.
+    rows. No trace is needed. By default the first rollout is shown. With --json, the command
+    prints one line per rollout. The line has the messages, as in `gym-cli export --format
+    messages`, and the verdict.
     """
     from gymmesh_cli.stored.show_lines import ConversationView
     from gymmesh_cli.terminal import echo_json, echo_parts, page_parts

@@ -45,42 +45,50 @@ if TYPE_CHECKING:
     metavar="DIR",
     help="Write a static site of the rollouts to DIR instead of serving them.",
 )
-@click.option("--overwrite", is_flag=True, help="--bundle: replace an existing bundle.")
+@click.option("--overwrite", is_flag=True, help="With --bundle: replace an existing bundle.")
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
     default=1_000,
     show_default=True,
     metavar="N",
-    help="--bundle: include at most N rollouts.",
+    help="With --bundle: include at most N rollouts.",
 )
 @click.option(
     "--sort",
     default="order",
     metavar="KEY",
-    help=("--bundle: sort by KEY; -KEY reverses, such as -reward."),
+    help=("With --bundle: sort by KEY; -KEY reverses, such as -reward."),
 )
 @click.option(
     "--environment",
     multiple=True,
     metavar="NAME",
-    help=("--bundle: only rollouts of this environment."),
+    help=("With --bundle: only rollouts of this environment."),
 )
 @click.option(
-    "--tag", multiple=True, metavar="KEY=VALUE", help=("--bundle: only rollouts with this tag.")
+    "--tag",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help=("With --bundle: only rollouts with this tag."),
 )
-@click.option("--task", metavar="ID", default="", help="--bundle: only rollouts of this task.")
+@click.option("--task", metavar="ID", default="", help="With --bundle: only rollouts of this task.")
 @click.option(
-    "--text", metavar="WORDS", default="", help="--bundle: only rollouts that contain these words."
+    "--text",
+    metavar="WORDS",
+    default="",
+    help="With --bundle: only rollouts that contain these words.",
 )
 @click.option(
-    "--min-reward", metavar="R", help="--bundle: only rollouts with at least this reward."
+    "--min-reward", metavar="R", help="With --bundle: only rollouts with at least this reward."
 )
-@click.option("--max-reward", metavar="R", help="--bundle: only rollouts with at most this reward.")
+@click.option(
+    "--max-reward", metavar="R", help="With --bundle: only rollouts with at most this reward."
+)
 @click.option(
     "--outcome",
     type=click.Choice(["completed", "failed"]),
-    help=("--bundle: only rollouts with this outcome."),
+    help=("With --bundle: only rollouts with this outcome."),
 )
 def view(
     paths: tuple[Path, ...],

@@ -26,8 +26,8 @@ class TokenPlace(Enum):
     """Whether a format can store token ids, masks, log probabilities and weights versions."""
 
     NONE = "none"
-    BESIDE = "beside its text, where they were captured"
-    ONLY = "it is made of them"
+    BESIDE = "next to the text, if the rollout has token ids"
+    ONLY = "the records consist of token ids"
 
 
 @dataclass(slots=True)

@@ -50,9 +50,9 @@ def refuse_no_answer(value: Any, *, text: bool = False) -> None:
             )
         if isinstance(one, str) and not text and _is_prose(one):
             raise RowRefused(
-                f"expected_answer: {_shown(one)!r} is prose, so no answer can match it. Name the "
-                "column of the bare answer (--column expected_answer=NAME), or keep prose with "
-                "--keep-prose for an environment with a judge model"
+                f"expected_answer: {_shown(one)!r} is prose, so no answer can match it. Name a "
+                "column that has only the answer (--column expected_answer=NAME). If a judge model "
+                "scores the answers, keep the prose with --keep-prose"
             )
 
 

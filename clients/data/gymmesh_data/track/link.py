@@ -46,7 +46,7 @@ class TrackerLink:
         tracker: str,
         warn: Callable[[str], None],
         *,
-        without: str = "the run continues without it",
+        without: str = "the run continues without the tracker",
         command: Sequence[str] = (),
     ) -> None:
         self.tracker = tracker

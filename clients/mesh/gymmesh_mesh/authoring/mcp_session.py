@@ -88,7 +88,7 @@ class OfferedEnvironment:
                 session = McpSession(self, task, opened, http)
                 session.token = str((await session._ask("POST", "/tokens") or {}).get("token", ""))
                 if not session.token:
-                    raise _unreachable(self.url, "the server does not know the session")
+                    raise _unreachable(self.url, "the server returned no token for the session")
                 yield session
         finally:
             close = resource_pb2.CloseSessionRequest(session_id=opened.session_id)

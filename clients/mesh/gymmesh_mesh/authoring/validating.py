@@ -117,8 +117,9 @@ def _player(
     if asked and not any(one.environment.plays for one in asked):
         names = ", ".join(repr(one.name) for one in asked)
         yield (
-            f"agents.{agent.name}: program: environment needs environments that play their "
-            f"episodes themselves, but {names} can't. Use the agent tool_loop, or another program"
+            f"agents.{agent.name}: the option `program: environment` works only with environments "
+            f"that play their own episodes, and {names} can't. Use the agent tool_loop, or set "
+            "another program"
         )
 
 
@@ -152,5 +153,5 @@ def _program_network(
     for name, lent in found.items():
         yield (
             f"environments.{name}: the network of its sandbox {role!r} is {lent.network!r}, so "
-            f"programs of agent {agent.name!r} can't reach the model. Set it to 'agent'"
+            f"programs of agent {agent.name!r} can't reach the model. Set this network to 'agent'"
         )

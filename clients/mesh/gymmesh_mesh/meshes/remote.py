@@ -68,8 +68,9 @@ async def _add(
     if address.startswith("xds:") and not any(map(os.environ.get, _BOOTSTRAP)):
         # Of this, gRPC says little.
         raise unavailable(
-            f"{address} needs a control plane: write `gym-cli xds bootstrap --server HOST:PORT` to "
-            "a file and set GRPC_XDS_BOOTSTRAP to its path",
+            f"{address} needs the address of a control plane. Write the output of `gym-cli xds "
+            "bootstrap --server HOST:PORT` to a file, and set GRPC_XDS_BOOTSTRAP to the file's "
+            "path",
             address,
         )
     unknown = discovery_pb2.Instance(id=address, service=AGENT, address=address)

@@ -114,8 +114,8 @@ class RestartedProcess:
 def _moves(before: Sequence[ServiceInfo], after: Sequence[ServiceInfo]) -> list[str]:
     """A sentence for each service that has another address than before."""
     return [
-        f"the port of the {old.kind} service '{old.name}' at {old.address} was taken in the "
-        f"meantime; its new address is {new.address}"
+        f"another program took the port of the {old.kind} service '{old.name}' at {old.address}. "
+        f"The service's new address is {new.address}"
         for old, new in zip(before, after, strict=True)
         if old.address != new.address
     ]

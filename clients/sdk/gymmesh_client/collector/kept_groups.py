@@ -1,4 +1,4 @@
-"""Groups that earlier sessions of a run began and no trainer has: read again when it is resumed."""
+"""Reads the groups that earlier sessions of a run began and that no trainer has acknowledged."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from gymmesh_rows import RowError, read_row
 
 @dataclass(frozen=True, slots=True)
 class KeptGroup:
-    """A group that was begun and not handed out for good.
+    """A group that an earlier session began and that no trainer acknowledged.
 
     Attributes:
-        rollouts: those that ended, as their rows keep them.
-        missing: how many of its repeats have no outcome.
+        rollouts: the group's finished rollouts, read from their rows.
+        missing: how many of the group's repeats have no outcome.
     """
 
     task: pb.Task
@@ -32,7 +32,13 @@ class KeptGroup:
 
 @dataclass(frozen=True, slots=True)
 class KeptGroups:
-    """What a run that hands out groups notes, and what it had to hand out when it was resumed."""
+    """The notes of a run that hands out groups, and the groups that a resumed run hands out again.
+
+    Attributes:
+        log: the file of notes; the caller closes it.
+        state: the state after the notes of earlier sessions.
+        groups: the groups that earlier sessions began and that no trainer acknowledged.
+    """
 
     log: GroupLog
     state: SharesState
@@ -40,10 +46,16 @@ class KeptGroups:
 
     @staticmethod
     def opened(output: RunOutput, tasks: Iterable[pb.Task], repeats: int) -> KeptGroups:
-        """Of a run's output, begun or resumed. tasks: all of the run's.
+        """Open the notes beside a run's output, for a new or a resumed run.
 
-        The groups come into memory whole. They are at most those that the earlier session kept,
-        and those that it had in flight. Raises UserError where a file cannot be read, OutputError.
+        Reads the kept groups into memory. These are at most the unacknowledged groups of the
+        earlier session and the groups that it had in progress. Without a file of notes, groups
+        that already have an outcome are not handed out.
+
+        Args:
+            tasks: all tasks of the run.
+
+        Raises UserError if a file can't be read, OutputError if the notes can't be written.
         """
         path = output.files.groups
         if path.exists():
@@ -56,7 +68,7 @@ class KeptGroups:
         return KeptGroups(log, SharesState(), [])
 
     def put_into(self, store: GroupStore) -> None:
-        """Have the groups handed out, and those that trainers have not."""
+        """Add the kept groups to a store, and exclude groups that trainers have acknowledged."""
         store.leave_out(self.state.done)
         for group in self.groups:
             store.restore(group.task, group.rollouts, group.missing)
@@ -81,10 +93,11 @@ def _stored(reader: RunReader, task_id: str, repeat: int) -> pb.Rollout:
     line = reader.line(name)
     if line is None:
         raise UserError(
-            f"{reader.files.index} has no row of rollout {name}. Delete the index; it is rebuilt"
+            f"{reader.files.index} has no entry for rollout {name}. Delete this file, and resume "
+            "again: gymmesh rebuilds the index"
         )
     try:
         row = read_row(line)
     except RowError as error:
-        raise UserError(f"rollout {name}: {error}") from None
+        raise UserError(f"the row of rollout {name} is invalid: {error}") from None
     return completed_of_row(row) if row.failure is UNSET else failed_of_row(row)

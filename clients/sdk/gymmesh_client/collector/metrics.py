@@ -21,7 +21,7 @@ COLLECTOR_ROLLOUTS_KEPT: Final = gauge(
     "gymmesh_collector_rollouts_kept", "Rollouts of the run that earlier sessions wrote to disk."
 )
 COLLECTOR_IN_FLIGHT: Final = gauge(
-    "gymmesh_collector_in_flight", "Attempts sent to agents that have not ended."
+    "gymmesh_collector_in_flight", "Attempts that were sent to agents and have not ended."
 )
 COLLECTOR_CONCURRENCY: Final = gauge(
     "gymmesh_collector_concurrency",

@@ -49,4 +49,6 @@ class CollectOptions(DispatchOptions):
     def __post_init__(self) -> None:
         if self.hand_out and self.order is Order.INTERLEAVED and self.repeats > 1:
             # All groups would be open until the last round, and all in memory.
-            raise ValueError("whole groups are handed out, so their repeats can't be interleaved")
+            raise ValueError(
+                "order: with hand_out, groups are handed out whole, so repeats can't be interleaved"
+            )

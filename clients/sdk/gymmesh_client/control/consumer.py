@@ -15,7 +15,7 @@ from gymmesh_runtime.errors import MeshError, deadline_passed, field_invalid
 from gymmesh_runtime.timers import cancel_and_wait
 
 T = TypeVar("T")
-Place: TypeAlias = tuple[Any, Mapping[str, str]]
+ServedRun: TypeAlias = tuple[Any, Mapping[str, str]]
 """RunService at an address, and the metadata that its calls carry."""
 
 _LOG: Final = logging.getLogger("gymmesh.collect")
@@ -65,7 +65,7 @@ class GroupConsumer:
         consumers: int,
         max_staleness: int | None = None,
         reconnect_s: float = 60.0,
-        now_at: Callable[[], Place | None] = lambda: None,
+        now_at: Callable[[], ServedRun | None] = lambda: None,
     ) -> None:
         self.all_sent = False
         self.finished = False
@@ -109,9 +109,9 @@ class GroupConsumer:
         if 0 < self.most_unacknowledged <= len(self._held):
             raise field_invalid(
                 "consumer",
-                f"must acknowledge groups first: {len(self._held)} groups are held, the most that "
-                f"the collector allows for one of {self._request.consumers} consumers. Acknowledge "
-                "more often, or collect with a larger --stream-groups",
+                f"must acknowledge groups first: the consumer holds {len(self._held)} groups, the "
+                f"most that the collector allows for one of {self._request.consumers} consumers. "
+                "Acknowledge more often, or collect with a larger --stream-groups",
             )
         until = time.monotonic() + wait_s
         while not self.finished:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.run.v1 import run_pb2
-from gymmesh_client.control.consumer import GroupConsumer, Place
+from gymmesh_client.control.consumer import GroupConsumer, ServedRun
 from gymmesh_client.control.registry import read_entries
 from gymmesh_client.control.servicer import AUTHORIZATION, RUN_SERVICE
 from gymmesh_runtime.errors import MeshError
@@ -37,7 +37,7 @@ class RemoteRun:
         output: str,
         peer: Any,
         token: str = "",
-        now_at: Callable[[], Place | None] = lambda: None,
+        now_at: Callable[[], ServedRun | None] = lambda: None,
     ) -> None:
         self.run_id = run_id
         self.output = output
@@ -118,7 +118,7 @@ async def open_runs() -> AsyncIterator[list[RemoteRun]]:
     """The runs that this user's processes collect now, oldest first."""
     directory = PeerDirectory()
 
-    def now_at(run_id: str) -> Place | None:
+    def now_at(run_id: str) -> ServedRun | None:
         """A collector that was resumed has another port and token."""
         for entry in read_entries():
             if entry.run_id == run_id:

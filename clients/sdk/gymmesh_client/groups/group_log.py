@@ -1,5 +1,6 @@
-"""NAME.groups: the notes of `share_records`, a JSON object a line, written while a run hands out
-groups.
+"""The file NAME.groups: the records of `share_records`, one JSON object on each line.
+
+A collector writes this file while its run hands out groups.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _VERSION: Final = 1
 
 
 class _Header(msgspec.Struct, tag_field="record", tag="groups", frozen=True):
-    """The first line."""
+    """The first line of the file."""
 
     version: int
     run_id: str
@@ -33,10 +34,10 @@ _RECORD: Final = msgspec.json.Decoder(ShareRecord)
 
 
 class GroupLog:
-    """The file, open for writing. Get one from `create` or `resume`.
+    """The file, open for writing. Create one with `create` or `resume`.
 
-    A process that is killed loses what it noted after the last `saved`; so the caller waits for
-    `saved` before it tells anybody.
+    A process that is killed loses the records that it noted after the last `saved`. So the caller
+    waits for `saved` before it sends a group or confirms an acknowledgement.
     """
 
     def __init__(self, path: Path, fd: int, size: int, disk: Disk) -> None:
@@ -51,7 +52,11 @@ class GroupLog:
     def create(
         cls, path: Path, run_id: str, done: Iterable[str], disk: Disk | None = None
     ) -> GroupLog:
-        """A new file in place of one that may be there. done: tasks whose groups ended before.
+        """Create the file, or replace an existing file.
+
+        Args:
+            done: the tasks whose groups are not handed out, because they have outcomes from a time
+                without notes.
 
         Raises OutputError.
         """
@@ -73,16 +78,16 @@ class GroupLog:
     def resume(
         cls, path: Path, run_id: str, disk: Disk | None = None
     ) -> tuple[GroupLog, SharesState]:
-        """The file of an earlier session, and what it says.
+        """Open the file of an earlier session. Returns the file, and the state after its records.
 
-        Raises UserError where it is damaged or another run's; OutputError.
+        Raises UserError if the file is damaged or belongs to another run; OutputError.
         """
         disk = disk or Disk()
         try:
             content = path.read_bytes()
         except OSError as error:
             raise unreadable(path, error) from None
-        # A process that was killed leaves half a line: nobody was told what it says.
+        # A killed process may leave half a line. Nothing was sent because of that line.
         size = content.rfind(b"\n") + 1
         state = _read(path, content[:size].splitlines(), run_id)
         try:
@@ -93,16 +98,16 @@ class GroupLog:
         return cls(path, fd, size, disk), state
 
     def note(self, records: Iterable[ShareRecord]) -> None:
-        """Write these with the next `saved` or `close`."""
+        """Add records; the next `saved` or `close` writes them."""
         self._noted.extend(_ENCODER.encode(record) + b"\n" for record in records)
 
     async def saved(self) -> None:
-        """Return once all that was noted is on disk. Raises OutputError."""
+        """Return once all noted records are on disk. Raises OutputError."""
         if self._noted or self._writing.locked():
             await to_its_end(self._save())
 
     async def close(self) -> None:
-        """Write what is noted, and close the file. Raises OutputError."""
+        """Write the noted records, and close the file. Raises OutputError."""
         try:
             await self.saved()
         finally:
@@ -134,12 +139,13 @@ def _read(path: Path, lines: list[bytes], run_id: str) -> SharesState:
         raise _damaged(path, 1, error) from None
     if header.version != _VERSION:
         raise UserError(
-            f"{path}: has version {header.version} of the format, and this gymmesh reads "
-            f"{_VERSION}. Resume with the gymmesh that wrote it"
+            f"{path}: has format version {header.version}, but this version of gymmesh reads only "
+            f"format version {_VERSION}. Resume with the version of gymmesh that wrote the file"
         )
     if header.run_id != run_id:
         raise UserError(
-            f"{path}: belongs to the run {header.run_id}, not to {run_id}. Move it away"
+            f"{path}: belongs to run {header.run_id}, not to run {run_id}. Move the file to "
+            "another folder"
         )
     state = SharesState()
     for number, line in enumerate(lines[1:], 2):
@@ -152,6 +158,7 @@ def _read(path: Path, lines: list[bytes], run_id: str) -> SharesState:
 
 def _damaged(path: Path, number: int, error: Exception) -> UserError:
     return UserError(
-        f"{path}:{number}: is damaged: {error}. Restore the file, or delete it: then the groups "
-        "that ended before are sent to nobody. Their rows stay"
+        f"{path}:{number}: is damaged: {error}. Restore the file from a copy, or delete it. "
+        "Without the file, groups that already have a finished rollout are not sent to a trainer. "
+        "Their rows stay on disk"
     )

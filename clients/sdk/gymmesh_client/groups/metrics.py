@@ -8,7 +8,7 @@ from gymmesh_runtime.metrics import counter
 
 GROUPS: Final = counter(
     "gymmesh_groups_total",
-    "Groups for trainers, by outcome: finished, acknowledged, stale (too old when due), or "
+    "Groups for trainers, by outcome: finished, acknowledged, stale (too old at their turn), or "
     "redelivered (their consumer died).",
     "event",
 )

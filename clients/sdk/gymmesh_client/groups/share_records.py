@@ -1,8 +1,8 @@
-"""What a collector notes of the groups that it hands out, and the state that the notes add up to.
-Pure.
+"""The records that a collector writes about the groups that it hands out, and the state after
+them. Pure.
 
-With them a resumed run hands out the groups that no trainer has, and continues the streams of
-consumers that are still there.
+A resumed run reads the records. It then hands out the groups that no trainer acknowledged, and
+continues the streams of consumers that still run.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 
 
 class ConsumerJoined(msgspec.Struct, tag_field="record", tag="joined", frozen=True):
-    """A process takes a consumer's name. level: the tokens that it counts as given so far."""
+    """A process joined under a consumer's name. level: its token count at this time."""
 
     consumer: str
     incarnation: str
@@ -24,13 +24,13 @@ class ConsumerJoined(msgspec.Struct, tag_field="record", tag="joined", frozen=Tr
 
 
 class ConsumerDied(msgspec.Struct, tag_field="record", tag="died", frozen=True):
-    """A consumer is taken for dead: the groups that it held wait for others."""
+    """The collector declared a consumer dead. The groups that it held wait for other consumers."""
 
     consumer: str
 
 
 class GroupGiven(msgspec.Struct, tag_field="record", tag="given", frozen=True):
-    """A consumer holds the group of a task."""
+    """The collector gave the group of a task to a consumer."""
 
     consumer: str
     cursor: int
@@ -39,15 +39,17 @@ class GroupGiven(msgspec.Struct, tag_field="record", tag="given", frozen=True):
 
 
 class GroupsAcknowledged(msgspec.Struct, tag_field="record", tag="acknowledged", frozen=True):
-    """A consumer has all groups that it was given up to a cursor."""
+    """A consumer acknowledged all groups that it was given up to a cursor."""
 
     consumer: str
     cursor: int
 
 
 class GroupsDone(msgspec.Struct, tag_field="record", tag="done", frozen=True):
-    """Groups that are not handed out again: a reader of all groups has them, they were too old,
-    their tasks were cancelled, or they ended before groups were handed out.
+    """Groups that are not handed out again.
+
+    A reader of all groups acknowledged them, they were too old, their tasks were cancelled, or they
+    have outcomes from a time without notes.
     """
 
     tasks: list[str]
@@ -67,9 +69,9 @@ class GivenGroup(NamedTuple):
 
 @dataclass(slots=True)
 class ConsumerState:
-    """A consumer as the notes leave it; `gymmesh_client.groups.shares.Consumer` has the meanings.
+    """A consumer after the records. `gymmesh_client.groups.shares.Consumer` has the attributes.
 
-    held: by cursor.
+    held: the groups that the consumer holds, by cursor.
     """
 
     incarnation: str
@@ -81,12 +83,12 @@ class ConsumerState:
 
 @dataclass(slots=True)
 class SharesState:
-    """What the notes of a run add up to.
+    """The state after a run's records.
 
     Attributes:
-        consumers: how many share the groups; 0: none came.
-        cursor: the last one that any consumer was given.
-        members: the consumers by name, dead ones included.
+        consumers: how many consumers share the groups; 0: no consumer has joined.
+        cursor: the last cursor that any consumer was given.
+        members: the consumers by name, including dead consumers.
         done: tasks whose groups are not handed out again.
     """
 
@@ -104,14 +106,14 @@ class SharesState:
         return state
 
     def apply(self, record: ShareRecord) -> None:
-        """Take in one more record. Raises KeyError as `of`."""
+        """Apply one more record. Raises KeyError for a consumer that never joined."""
         match record:
             case ConsumerJoined():
-                if record.consumers != self.consumers:  # sharing begins anew
+                if record.consumers != self.consumers:  # sharing starts again
                     self.consumers = record.consumers
                     for one in self.members.values():
                         one.level = 0
-                self.members.pop(record.consumer, None)  # so that it is the newest one
+                self.members.pop(record.consumer, None)  # the newest member is last
                 self.members[record.consumer] = ConsumerState(record.incarnation, record.level)
             case ConsumerDied():
                 one = self.members[record.consumer]

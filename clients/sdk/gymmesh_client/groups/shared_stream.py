@@ -1,4 +1,4 @@
-"""Hands finished groups out to consumers that share them. Who gets which, `shares` decides."""
+"""Sends finished groups to the consumers that share them. `shares` decides who gets which group."""
 
 from __future__ import annotations
 
@@ -98,6 +98,7 @@ class SharedStream:
                     sent, said_all = delivery.cursor, False
                     group = store.get(delivery.number)
                     await self._stream.saved()  # who has it, also for a collector that resumes
+                    shares.check_stream(consumer, number)  # while this waited for the disk
                     yield SharedGroup(sent, group, shares.window)
                 elif store.closed and not store.unacknowledged:
                     return
@@ -129,7 +130,7 @@ class SharedStream:
         self._stream.note(records)
 
     def _share_out(self) -> None:
-        """Give out what can be given now, and let the streams look that have something to do."""
+        """Give the groups that can be given now, and wake the streams with something to send."""
         store, shares, now = self._stream.store, self.shares, self._clock()
         if not shares.consumers:
             return
@@ -158,7 +159,7 @@ class SharedStream:
             stream.look.set()
 
     def _look_again(self, now: float) -> None:
-        """Share out again when a lease passes."""
+        """Share out groups again when a lease passes."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,20 +1,22 @@
-"""Which consumer gets which group, where several share the groups of a run. Pure.
+"""Decides which consumer gets which group if several consumers share the groups of a run. Pure.
 
-Consumers are, for example, the ranks of a data-parallel trainer. A group that finished waits
-until a consumer has room for it, and then belongs to that one until it is acknowledged:
+Consumers are, for example, the ranks of a data-parallel trainer. A finished group waits until a
+consumer has room for it. That consumer then holds the group until it acknowledges the group:
 
     offer -> waiting -> choose, give -> held -> acknowledge
                 ^                        |
                 +---- the consumer dies -+
 
-- The consumer with the lowest level of those that have room gets a group first. Its level is the
-  tokens that it was given. One that joins late starts at the lowest level of the others.
-- Of several groups that wait, it gets the one that brings it nearest to the others. So the tokens
-  stay even where all take the same number of groups, as ranks that train in step do. One
-  that was passed over as often as the collector keeps groups is next.
-- A consumer holds at most `window` groups, so that one that is slow keeps none from the others:
-  as long as a group waits, one that has room gets it at once.
-- A consumer is dead once it has had no stream for a lease, or when another process takes its name.
+- A consumer's level is the number of tokens that it was given. Of the consumers with room, the
+  consumer with the lowest level gets the next group. A consumer that joins late starts at the
+  lowest level of the connected consumers.
+- If several groups wait, the consumer gets the group that brings its level nearest to the levels of
+  the others. So tokens stay even if all consumers take the same number of groups, as ranks that
+  train in lockstep do. If `most` groups were given after a group was offered, that group is next.
+- A consumer holds at most `window` groups. So a slow consumer does not delay other consumers: a
+  waiting group is given at once to a consumer that has room.
+- A consumer is dead if it has had no stream for the lease, or if another process joins under its
+  name.
 
 Every time is in seconds on the caller's clock.
 """
@@ -41,13 +43,13 @@ from gymmesh_runtime.errors import MeshError, field_invalid, field_missing
 
 _METHOD: Final = "gymmesh.run.v1.RunService/StreamGroups"
 _LONGEST_NAME: Final = 200
-# Dead consumers that are remembered, to tell them what happened if they come back.
+# How many dead consumers are remembered. If one returns, the error names what happened.
 _MOST_DEAD: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerClaim:
-    """What a consumer says when it opens a stream, as StreamGroupsRequest has it."""
+    """The fields of StreamGroupsRequest with which a consumer opens a stream."""
 
     name: str
     incarnation: str
@@ -76,7 +78,7 @@ class WaitingGroup(NamedTuple):
 
     Attributes:
         task: the id of its task.
-        since: how many groups had been given when it was offered.
+        since: how many groups had been given when this group was offered.
     """
 
     task: str
@@ -85,7 +87,7 @@ class WaitingGroup(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """The group that is to be given next, and the consumer that is to get it."""
+    """The group to give next, and the consumer that gets the group."""
 
     number: int
     consumer: Consumer
@@ -93,16 +95,16 @@ class Choice(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class Consumer:
-    """One of the processes that share the groups; changed by `GroupShares` alone.
+    """One of the processes that share the groups. Only `GroupShares` changes it.
 
     Attributes:
-        level: tokens that it was given; see above.
-        held: what it was given and has not acknowledged, by cursor.
-        last: the last cursor that it was given.
-        stream: the number of its newest stream.
-        connected: whether that is open.
-        left_at: when it was closed.
-        dead: whether its groups were given back.
+        level: the number of tokens that the consumer was given; see the module's docstring.
+        held: the groups that the consumer was given and has not acknowledged, by cursor.
+        last: the last cursor that the consumer was given.
+        stream: the number of the consumer's newest stream.
+        connected: whether the newest stream is open.
+        left_at: when the newest stream was closed.
+        dead: whether the consumer is dead; it then holds no groups.
     """
 
     name: str
@@ -116,7 +118,7 @@ class Consumer:
     dead: bool = False
 
     def first_after(self, cursor: int) -> Delivery | None:
-        """The first group after a cursor that it holds."""
+        """The first group after a cursor that this consumer holds; None: no such group."""
         return next((one for at, one in self.held.items() if at > cursor), None)
 
 
@@ -124,14 +126,15 @@ class GroupShares:
     """The shares of one run's groups.
 
     Args:
-        most: finished groups that the collector keeps at most.
+        most: the maximum number of finished groups that the collector keeps.
         lease_s: how long a consumer may be without a stream.
-        start_s: how long the first consumer waits for the others; the lease where that is longer.
+        start_s: how long the first consumer waits for the others; if the lease is longer, the
+            lease applies.
 
     Attributes:
-        consumers: how many share the groups; 0: none came yet.
-        redelivered: groups that a dead consumer gave back.
-        records: what happened; the caller notes and removes them.
+        consumers: how many consumers share the groups; 0: no consumer has joined.
+        redelivered: the number of groups that dead consumers held and that wait again.
+        records: what happened; the caller writes these records and removes them from the list.
     """
 
     def __init__(self, most: int, lease_s: float, start_s: float = 60.0) -> None:
@@ -150,10 +153,11 @@ class GroupShares:
         self._returning = False
 
     def restore(self, state: SharesState, numbers: Mapping[str, int], now: float) -> None:
-        """Take up the shares as an earlier session left them; before anything else.
+        """Restore the shares of an earlier session. Call this before any other method.
 
-        The consumers have as long to come back as the others have to come when sharing begins.
-        Until then no group is given: the first one to come back would get them all.
+        The consumers have `start_s` seconds to reconnect. No group is given until all consumers
+        have reconnected or this time is over. Otherwise, the first consumer to reconnect would get
+        all groups.
 
         Args:
             numbers: the numbers of the groups in the store, by task.
@@ -173,28 +177,28 @@ class GroupShares:
 
     @property
     def held(self) -> frozenset[int]:
-        """The numbers of the groups that consumers hold."""
+        """The numbers of all groups that consumers hold."""
         members = self._members.values()
         return frozenset(held.number for one in members for held in one.held.values())
 
     @property
     def window(self) -> int:
-        """How many groups a consumer holds at most."""
+        """The maximum number of groups that one consumer holds."""
         return max(1, self._most // max(1, self.consumers))
 
     @property
     def all_given(self) -> bool:
-        """Whether some consumer holds each group that was offered and is not acknowledged."""
+        """Whether no offered group waits for a consumer."""
         return not self._waiting
 
     # -- consumers ----------------------------------------------------------------------------
 
     def join(self, claim: ConsumerClaim, now: float) -> Consumer:
-        """A consumer opens a stream, which takes the place of its earlier ones.
+        """A consumer opens a stream, which replaces the consumer's earlier stream.
 
         Raises:
-            MeshError: REQUIRED_FIELD_MISSING, FIELD_INVALID; CONSUMER_REPLACED where it is to
-                continue and cannot.
+            MeshError: REQUIRED_FIELD_MISSING, FIELD_INVALID; CONSUMER_REPLACED if the claim
+                continues a stream and the consumer is dead, replaced or unknown.
         """
         _check(claim, self._most)
         self.expire(now)
@@ -208,14 +212,14 @@ class GroupShares:
         return consumer
 
     def leave(self, consumer: Consumer, stream: int, now: float) -> None:
-        """A stream was closed; nothing happens where a newer one has its place."""
+        """A stream was closed. Does nothing if the consumer has a newer stream."""
         if consumer.stream == stream and not consumer.dead:
             consumer.connected = False
             consumer.left_at = now
 
     def current(self, name: str, incarnation: str) -> Consumer:
-        """The consumer of this name that is not dead. Raises CONSUMER_REPLACED where that is
-        another process, or none.
+        """The living consumer of this name. Raises CONSUMER_REPLACED if the consumer is dead or
+        unknown, or if another process has the name.
         """
         consumer = self._members.get(name)
         if consumer is None:
@@ -227,13 +231,13 @@ class GroupShares:
         return consumer
 
     def check_stream(self, consumer: Consumer, stream: int) -> None:
-        """Raises CONSUMER_REPLACED where a stream is not the newest one of its consumer."""
+        """Raises CONSUMER_REPLACED if a stream is not its consumer's newest stream."""
         newest = self.current(consumer.name, consumer.incarnation)
         if newest is not consumer or consumer.stream != stream:
             raise replaced(consumer.name, "name")
 
     def expire(self, now: float) -> int:
-        """Take consumers for dead whose lease has passed; how many groups they gave back."""
+        """Declare consumers dead whose lease has passed. Returns how many groups wait again."""
         dead = [
             one
             for one in self._members.values()
@@ -248,11 +252,11 @@ class GroupShares:
         self._waiting[number] = WaitingGroup(task, tokens, self._cursor)
 
     def discard(self, number: int) -> None:
-        """A group that waits is not to be given to anybody."""
+        """Remove a waiting group, so that no consumer gets it."""
         self._waiting.pop(number, None)
 
     def choose(self, now: float) -> Choice | None:
-        """The next group and the consumer to give it to; None: none can be given now."""
+        """The next group and the consumer that gets it; None: no group can be given now."""
         if not self._waiting or not self._begins(now):
             return None
         connected = self._connected()
@@ -263,7 +267,7 @@ class GroupShares:
         first = min(self._waiting, key=lambda at: (self._waiting[at].since, at))
         if self._cursor - self._waiting[first].since >= self._most:
             return Choice(first, consumer)
-        # An average group, and what it is behind the average of all.
+        # An average group, plus the tokens that the consumer is behind the average level.
         wanted = fmean(one.tokens for one in self._waiting.values())
         wanted += fmean(one.level for one in connected) - consumer.level
         number = min(self._waiting, key=lambda at: (abs(self._waiting[at].tokens - wanted), at))
@@ -282,10 +286,10 @@ class GroupShares:
         return delivery
 
     def acknowledge(self, name: str, incarnation: str, cursor: int, now: float) -> list[int]:
-        """A consumer has all groups that it was given up to a cursor. Returns their numbers.
+        """A consumer acknowledges all groups up to a cursor. Returns the numbers of the groups.
 
         Raises:
-            MeshError: CONSUMER_REPLACED; FIELD_INVALID, the consumer was not given the cursor.
+            MeshError: CONSUMER_REPLACED; FIELD_INVALID if the consumer was not given the cursor.
         """
         self.expire(now)
         consumer = self.current(name, incarnation)
@@ -299,7 +303,7 @@ class GroupShares:
         return [consumer.held.pop(at).number for at in done]
 
     def due(self, now: float) -> float | None:
-        """When to look again though nothing happens, because time passes; None: never."""
+        """The next time at which a deadline may change the result of `choose`; None: never."""
         members = self._members.values()
         times = [one.left_at + self._lease_s for one in members if one.held and not one.connected]
         if self.consumers and not self._started:
@@ -309,7 +313,7 @@ class GroupShares:
     # -- inside -------------------------------------------------------------------------------
 
     def _new(self, claim: ConsumerClaim, now: float) -> Consumer:
-        """A consumer that starts anew, in place of the one before it of this name."""
+        """A new consumer, which replaces the earlier consumer of this name."""
         self._count(claim, now)
         before = self._members.pop(claim.name, None)
         consumer = Consumer(claim.name, claim.incarnation)
@@ -328,7 +332,9 @@ class GroupShares:
         return consumer
 
     def _count(self, claim: ConsumerClaim, now: float) -> None:
-        """Take the number of consumers from the first, and again once none has a stream."""
+        """Check the number of consumers. The first claim sets it; later it may only change while no
+        consumer has a stream.
+        """
         connected = self._connected()
         if claim.consumers != self.consumers:
             if connected:
@@ -352,12 +358,12 @@ class GroupShares:
             )
 
     def _bury(self, consumer: Consumer) -> int:
-        """Take a consumer for dead. Returns how many groups it gave back."""
+        """Declare a consumer dead. Returns how many of its groups wait again."""
         if not consumer.dead:
             self.records.append(ConsumerDied(consumer.name))
         given_back = list(consumer.held.values())
         for delivery in given_back:
-            # It has waited longest: it is given next.
+            # Counts as the longest-waiting group, so it is given next.
             self._waiting[delivery.number] = WaitingGroup(
                 delivery.task, delivery.tokens, -self._most
             )
@@ -369,7 +375,7 @@ class GroupShares:
         return len(given_back)
 
     def _begins(self, now: float) -> bool:
-        """Whether all consumers are here, or those that are have waited long enough."""
+        """Whether all consumers are connected, or the time to wait for them is over."""
         if not self._started and self.consumers:
             self._started = self._all_here() or now >= self._start_by
         return self._started
@@ -384,10 +390,10 @@ class GroupShares:
 
 
 def group_tokens(rollouts: Sequence[pb.Rollout]) -> int:
-    """The tokens of a group, by which groups are shared: those of trainable calls, each once.
+    """The token count of a group, by which groups are shared: the tokens of its trainable calls.
 
-    Without token ids the output tokens that the endpoint counted; at least 1, so that groups
-    without tokens count as one each.
+    Without token ids, the output tokens that the endpoint counted. At least 1, so that a group
+    without counted tokens counts as one token.
     """
     ids = counted = 0
     for rollout in rollouts:
@@ -436,5 +442,5 @@ def _check(claim: ConsumerClaim, most: int) -> None:
         )
     if claim.after_cursor and not claim.continues:
         raise field_invalid(
-            "after_cursor", "must be 0 for a consumer that does not continue an earlier stream"
+            "after_cursor", "must be 0 if the consumer does not continue an earlier stream"
         )

@@ -95,7 +95,7 @@ class GroupStore:
         return len(self._ready) >= self._most
 
     def counts(self) -> dict[str, int]:
-        """What became of the groups, for the run's summary."""
+        """The numbers of groups by outcome, for the run's summary."""
         return {
             "finished": self.finished,
             "not_acknowledged": self.unacknowledged,
@@ -104,13 +104,13 @@ class GroupStore:
         }
 
     def tune(self, concurrency: int) -> None:
-        """So many rollouts may be in flight."""
+        """Set the maximum number of rollouts in flight."""
         self._most_in_all = self._most + -(-concurrency // self._repeats)
 
     def restore(self, task: pb.Task, rollouts: Iterable[pb.Rollout], missing: int) -> None:
-        """Take up a group that an earlier session began, with the rollouts that ended there.
+        """Add a group that an earlier session began, with the rollouts that finished there.
 
-        missing: how many of its rollouts are to end in this session.
+        missing: how many of the group's rollouts must still finish in this session.
         """
         group = _Open(task, missing, list(rollouts))
         for rollout in group.rollouts:
@@ -122,8 +122,8 @@ class GroupStore:
             self._finish(group)
 
     def leave_out(self, tasks: Iterable[str]) -> None:
-        """Hand out no groups of these tasks: an earlier session did, or began before there were
-        groups.
+        """Hand out no groups of these tasks: a trainer has them from an earlier session, or they
+        have outcomes from a time without notes.
         """
         self._done.update(tasks)
 
@@ -132,7 +132,7 @@ class GroupStore:
         return {group.task.task_id: number for number, group in self._ready.items()}
 
     def expect(self, task: pb.Task, missing: int, repeats: int) -> None:
-        """So many of a task's repeats are to end in this session."""
+        """Set how many of a task's repeats must finish in this session."""
         if task.task_id in self._unwanted or task.task_id in self._coming:
             return
         if (missing == repeats or self._parts) and task.task_id not in self._done:
@@ -156,8 +156,8 @@ class GroupStore:
         return task_id in self._begun
 
     def begin_no_more(self) -> list[str]:
-        """Begin no further groups. Returns the tasks that were expected, in order, of which no
-        rollout has started; they are no longer expected.
+        """Begin no further groups. Returns the expected tasks without a started rollout, in order;
+        the store then no longer expects them.
         """
         self.begins = False
         unbegun = [task_id for task_id in self._coming if task_id not in self._begun]
@@ -166,7 +166,7 @@ class GroupStore:
         return unbegun
 
     def ended(self, task_id: str, rollout: pb.Rollout) -> bool:
-        """A rollout's outcome is on disk; whether that made a group whole."""
+        """A rollout's outcome is on disk. Returns whether this finished a group."""
         group = self._coming.get(task_id)
         if group is None:
             return False
@@ -196,7 +196,7 @@ class GroupStore:
         )
 
     def drop(self, task_id: str) -> None:
-        """Hand this group out no more, whether it was expected already or not."""
+        """Never hand out this group, whether it was expected or not."""
         self._unwanted.add(task_id)
         self._forget(task_id)
 
@@ -209,21 +209,21 @@ class GroupStore:
         return self._ready[cursor]
 
     def release(self, cursor: int) -> None:
-        """Forget this one group: a consumer has it."""
+        """Remove one group, because a consumer acknowledged it."""
         self._ready.pop(cursor, None)
 
     def acknowledge(self, cursor: int) -> list[str]:
-        """Forget all groups up to a cursor: the trainer has them. Returns their tasks."""
+        """Remove all groups up to a cursor: the trainer acknowledged them. Returns their tasks."""
         return [self._ready.pop(at).task.task_id for at in list(self._ready) if at <= cursor]
 
     @property
     def most(self) -> int:
-        """With so many finished groups unacknowledged, no new one starts."""
+        """No new group starts while this many finished groups are unacknowledged."""
         return self._most
 
     def is_stale(self, group: Group, max_staleness: int | None) -> bool:
-        """Whether a group's oldest weights are more than so many versions behind. Weights of
-        unknown version are, once any version is known.
+        """Whether a group's oldest weights are more than `max_staleness` versions behind. A group
+        with weights of unknown version is stale once any version is known.
         """
         if max_staleness is None or self.newest_weights is None:
             return False

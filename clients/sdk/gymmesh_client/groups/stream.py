@@ -65,31 +65,31 @@ class GroupStream:
             self.wake()
 
     def drop(self, task_id: str) -> None:
-        """Hand the group of this task out no more."""
+        """Never hand out the group of this task."""
         self.store.drop(task_id)
         self.note([GroupsDone([task_id])])
 
     def note(self, records: Iterable[ShareRecord]) -> None:
-        """Note what happened; it is on disk once `saved` returns."""
+        """Note records. They are on disk once `saved` returns."""
         if self._log is not None:
             self._log.note(records)
 
     async def saved(self) -> None:
-        """Return once what happened is on disk, so that readers may be told. Raises OutputError."""
+        """Return once all noted records are on disk. Raises OutputError."""
         if self._log is not None:
             await self._log.saved()
 
     def refuse_others(self, readers: ReaderKind) -> None:
-        """Raises RUN_STATE where the groups are read by the other kind of readers."""
+        """Raises RUN_STATE if the groups are read by the other kind of readers."""
         if self.readers not in (None, readers):
             raise MeshError(
                 errors_pb2.ERROR_REASON_RUN_STATE,
-                f"the groups of this run are read by {self.readers}, so {readers} can't read them: "
-                "each group is sent to one reader. Give every reader a consumer name, or no reader",
+                f"the groups of this run are already read by {self.readers}, so {readers} can't "
+                "read them. Give all readers a consumer name, or use one reader without a name",
             )
 
     def check_cursor(self, field: str, cursor: int) -> None:
-        """Raises FIELD_INVALID for a cursor of the reader of all groups that was not issued."""
+        """Raises FIELD_INVALID for a cursor that this session did not issue."""
         if cursor > self.store.finished:
             raise field_invalid(
                 field,
@@ -126,7 +126,7 @@ class GroupStream:
                 yield group
 
     def too_old(self, group: Group, max_staleness: int | None) -> bool:
-        """Whether a group is too old to be handed out. Then it is counted, and gone."""
+        """Whether a group is too old to be handed out. Such a group is counted and removed."""
         store = self.store
         if group.unknown_weights and max_staleness is not None:
             self._warn_once(_NOT_APPLIED if store.newest_weights is None else _COUNT_AS_STALE)
@@ -139,14 +139,14 @@ class GroupStream:
         return True
 
     def acknowledge(self, cursor: int) -> None:
-        """Let go of all groups up to a cursor: the trainer has them."""
+        """Remove all groups up to a cursor: the trainer acknowledged them."""
         before = self.store.unacknowledged
         if tasks := self.store.acknowledge(cursor):
             self.note([GroupsDone(tasks)])
         self._acknowledged(before)
 
     def release(self, numbers: Iterable[int]) -> None:
-        """Let go of these groups: a consumer has them."""
+        """Remove these groups: a consumer acknowledged them."""
         before = self.store.unacknowledged
         for number in numbers:
             self.store.release(number)
@@ -158,13 +158,13 @@ class GroupStream:
         self._on_room()
 
     def wake(self) -> None:
-        """Let all readers look again: a group came, one left, or no more will come."""
+        """Wake all readers: a group was added or removed, or no more groups will follow."""
         self._changed.set()
         self._changed = asyncio.Event()
         self.on_wake()
 
     def close(self) -> None:
-        """No more groups will come."""
+        """No more groups will follow."""
         self.store.closed = True
         self.wake()
 
@@ -174,7 +174,7 @@ class GroupStream:
             _LOG.warning("%s", sentence)
 
     async def emptied(self, timeout_s: float) -> bool:
-        """Wait until a trainer has all groups; False when time is up.
+        """Wait until a trainer has all groups. Returns False if the time is over first.
 
         It has those that it acknowledged, and all when they were sent to a reader that does not
         come back for any.

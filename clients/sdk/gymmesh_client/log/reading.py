@@ -33,7 +33,9 @@ def opened(files: OutputFiles) -> Iterator[int]:
     try:
         yield fd
     except records.BadRecord as error:
-        raise UserError(f"{files.journal} is damaged: {error}") from None
+        raise UserError(
+            f"{files.journal} is damaged: {error}. Restore the file from a copy"
+        ) from None
     finally:
         os.close(fd)
 
@@ -106,7 +108,9 @@ def first_session(files: OutputFiles) -> dict[str, Any]:
 
 def unnamed_run(files: OutputFiles) -> UserError:
     """The error for a journal without a session."""
-    return UserError(f"{files.journal} is damaged: it does not name its run")
+    return UserError(
+        f"{files.journal} is damaged: it does not name its run. Restore the file from a copy"
+    )
 
 
 def first_reserved(files: OutputFiles) -> Iterator[bytes]:

@@ -107,7 +107,7 @@ def _check_tokens(call: pb.ModelCallCompleted) -> None:
     sampled, known = len(tokens.output_token_ids), len(tokens.logprobs)
     if sampled != known:
         raise ValueError(
-            f"call {call.call_id!r} has {sampled} bytes of token ids, but {known} of log "
+            f"call {call.call_id!r} has {sampled} bytes of token ids, but {known} bytes of log "
             "probabilities"
         )
     if known % TOKEN_BYTES:

@@ -102,8 +102,8 @@ def _model_lines(summary: RunSummary) -> Iterator[str]:
     if had is not None and tally.model_calls:
         wait = (summary.model_queue_s or 0.0) * 1000
         again = (
-            f"{tally.model_calls}, {had:g} at once of {summary.concurrency} rollouts; each waited "
-            f"{wait:.0f} ms for a slot; {again}"
+            f"{tally.model_calls}, {had:g} at once on average, at most {summary.concurrency} "
+            f"rollouts in flight; mean wait for a slot {wait:.0f} ms; {again}"
         )
     yield f"model calls   {again}"
 

@@ -53,7 +53,7 @@ def _tags(tags: JsonValue) -> Mistakes:
     if type(tags) is not dict or not all(type(value) is str for value in tags.values()):
         yield (
             "tags",
-            "must be an object whose values are strings; if it is the verifier's, rename it",
+            "must be an object whose values are strings; rename the key if the verifier reads it",
         )
     elif any(_has_surrogate(text) for pair in tags.items() for text in pair):
         yield "tags", "holds an unpaired surrogate, which UTF-8 can't represent; remove it"

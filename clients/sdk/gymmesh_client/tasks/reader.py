@@ -141,7 +141,7 @@ class TaskReader:
         other_agent = _other_agent(row, task.agent)
         if other_agent and self.refuse_other_agents:
             sentence = (
-                f"names agent {other_agent!r}, but agent {task.agent!r} would run it; set the "
+                f"names agent {other_agent!r}, but agent {task.agent!r} would run the row; set the "
                 'row\'s key "agent"'
             )
             yield TaskProblem(line, f"{_AGENT_REF}.name", sentence)

@@ -35,6 +35,6 @@ class CompletionLimit:
             raise MeshError(
                 errors.ERROR_REASON_MODEL_CONTEXT_EXCEEDED,
                 f"the completion has {len(prompt) - len(first)} tokens, but the trainer accepts "
-                f"at most {self._most}",
+                f"at most {self._most}. Raise the trainer's limit of completion tokens",
             )
         return room

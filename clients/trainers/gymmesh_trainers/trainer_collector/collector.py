@@ -461,7 +461,7 @@ class TrainerCollector:
 
     def _opened(self) -> Policy:
         if self._policy is None:
-            raise RuntimeError("the collector is not open; use it as `async with`")
+            raise RuntimeError("the collector is not open; open it with `async with collector:`")
         return self._policy
 
 

@@ -156,7 +156,9 @@ async def open_place(
     addresses = _addresses(place)
     if not addresses and not (isinstance(place, str) and place.startswith(SCHEMES)):
         if relay:
-            raise UserError("relay: is only for a remote mesh, but this one is local; remove it")
+            raise UserError(
+                "relay: is only for a remote mesh, but this mesh is local; remove relay"
+            )
         config, objects = _embedded(place, model, model_name, timeout_s)
         if side_data:
             config = _with_side_data(config, side_data_path)
@@ -176,11 +178,13 @@ async def open_place(
         return
     if relay:
         if not isinstance(model, Backend):
-            raise UserError("relay: also pass model=, the backend that the mesh calls over it")
+            raise UserError(
+                "relay: also pass model=, the backend that the mesh calls over the relay"
+            )
     elif model is not None and not isinstance(model, str):
         raise UserError(
-            "model: a remote mesh has its own models. Pass the name of one of them, the address of "
-            "a relay of that mesh (relay=), or collect in this process"
+            "model: a remote mesh has its own models. Pass the name of one of these models. Or "
+            "also pass relay=, the address of a relay of that mesh. Or collect in this process"
         )
     if addresses:
         opened = remote_mesh(addresses, security=security)
@@ -251,7 +255,7 @@ def _embedded(
     config, environments = _config(place, timeout_s)
     backends: dict[str, Backend] = {}
     if name_there and not isinstance(model, str):
-        raise UserError("model_name: names a model at a URL; also pass model='http://…'")
+        raise UserError("model_name: names a model at a URL; also pass the URL as model='http://…'")
     models = dict(config.models)
     name = config.defaults.model
     if isinstance(model, ModelConfig):
@@ -276,8 +280,8 @@ def _with_side_data(config: MeshConfig, path: Path | None) -> MeshConfig:
         return config
     if path is None:
         raise UserError(
-            "side_data_path: is required with side_data, unless side_data.path of the model names "
-            "the folder"
+            "side_data_path: is required with side_data. Pass a folder, or set side_data.path of "
+            "the model in the configuration"
         )
     model = msgspec.structs.replace(model, side_data=SideDataConfig(path=str(path)))
     return msgspec.structs.replace(config, models={**config.models, name: model})

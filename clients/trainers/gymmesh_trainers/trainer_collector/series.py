@@ -84,7 +84,7 @@ class StepSeries:
         if isinstance(tasks, TaskStream):
             raise TypeError("tasks: pass a TaskSet, Stages or Mix to the collector, as tasks=")
         if tasks is None and self._source is None:
-            raise TypeError("tasks: are missing; pass some to step() or to the collector")
+            raise TypeError("tasks: are missing; pass tasks= to step() or to the collector")
         if number is not None:
             whole_number("number", number, 0)
         if number is None:
@@ -246,9 +246,9 @@ class StepSeries:
                 ) from None
         elif self._source is not None or loaded.tasks is not None:
             raise UserError(
-                "state: is of a collector with tasks=, but this collector has no tasks="
+                "state: is of a collector with tasks=; pass the same tasks= to this collector"
                 if self._source is None
-                else "state: is of a collector without tasks=, but this collector has tasks="
+                else "state: is of a collector without tasks=; remove tasks= of this collector"
             )
         self._numbered = True
         self.last_step = loaded.step

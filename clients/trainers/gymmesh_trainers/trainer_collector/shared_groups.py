@@ -32,8 +32,8 @@ _REPLACED: Final[Mapping[str, str]] = {
     f"ranks. {_AGAIN}",
     "name": "was opened by another process, which replaced this process and got its groups. Drop "
     "the unacknowledged groups, and give each process its own rank",
-    "restart": f"is unknown to the collector, because the collector was restarted without its notes "
-    f"of the groups (NAME.groups). {_AGAIN}",
+    "restart": "is unknown to the collector, because the collector was restarted without the file "
+    "NAME.groups. No other rank gets the groups that this rank received. Open SharedGroups again",
 }
 
 
@@ -235,7 +235,7 @@ class SharedGroups:
 
     def _opened(self) -> GroupConsumer:
         if self._consumer is None:
-            raise RuntimeError("the groups are not open; use SharedGroups as `async with`")
+            raise RuntimeError("SharedGroups is not open; open it with `async with groups:`")
         return self._consumer
 
 

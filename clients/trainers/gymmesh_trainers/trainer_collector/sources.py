@@ -131,7 +131,8 @@ class TaskSet(TaskStream):
             self._tasks = [as_message(one, defaults, at) for at, one in enumerate(self._given)]
         if self._loaded is not None and self._loaded != len(self._tasks):
             raise UserError(
-                f"tasks: the state has {self._loaded} tasks, but there are {len(self._tasks)}; "
+                f"tasks: the state has {self._loaded} tasks, but this TaskSet has "
+                f"{len(self._tasks)}; "
                 "resume with the same tasks"
             )
         self._order = self._ordered()
@@ -230,7 +231,7 @@ class Stages(TaskStream):
     def load_state_dict(self, state: SourceState) -> None:
         if len(state["stages"]) != len(self._stages):
             raise UserError(
-                f"tasks: the state has {len(state['stages'])} stages, but there are "
+                f"tasks: the state has {len(state['stages'])} stages, but these Stages have "
                 f"{len(self._stages)}; resume with the same stages"
             )
         self._stage = int(state["stage"])
@@ -286,7 +287,7 @@ class Mix(TaskStream):
         for name, weight in weights.items():
             if name not in self._sources:
                 known = ", ".join(self._sources)
-                raise ValueError(f"weights: there is no source {name!r}; known: {known}")
+                raise ValueError(f"weights: there is no source {name!r}; known sources: {known}")
             if not 0 <= weight < math.inf:
                 raise ValueError(f"weights: {name}: must be a number of at least 0, not {weight}")
         whole = dict.fromkeys(self._sources, 1.0) | dict(weights)
@@ -329,7 +330,7 @@ class Mix(TaskStream):
     def load_state_dict(self, state: SourceState) -> None:
         if state["sources"].keys() != self._sources.keys():
             raise UserError(
-                f"tasks: the state has the sources {', '.join(state['sources'])}, but there are "
+                f"tasks: the state has the sources {', '.join(state['sources'])}, but this Mix has "
                 f"{', '.join(self._sources)}; resume with the same sources"
             )
         self.weights = state["weights"]

@@ -260,8 +260,8 @@ class TrlEnvironments:
         task = self._tasks.get(str(row.get("task_id")))
         if task is None:
             raise UserError(
-                f"task_id: {row.get('task_id')!r} is not one of the tasks. Use `rows` as the "
-                "trainer's dataset"
+                f"task_id: {row.get('task_id')!r} is not one of the tasks. Use the "
+                "attribute `rows` as the trainer's dataset"
             )
         repeat = self._first_repeat + self._times[task.task_id]
         self._times[task.task_id] += 1

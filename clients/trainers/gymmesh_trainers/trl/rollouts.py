@@ -164,7 +164,7 @@ class TrlRollouts:
             return self._tasks[dumps(plain)]
         except KeyError:
             raise UserError(
-                "a prompt is not one of the tasks'. Use `rollouts.rows` as the trainer's dataset"
+                "a prompt is not of these tasks. Use `rollouts.rows` as the trainer's dataset"
             ) from None
 
     def _opened(self, trainer: Any) -> SyncCollector:
@@ -196,8 +196,9 @@ def _engine_of(trainer: Any) -> Generate | Engine:
         return TransformersEngine(model, trainer.processing_class)
     if args.vllm_mode != "server":
         raise UserError(
-            "engine: is required if TRL samples with vLLM in its own process "
-            f"(vllm_mode='{args.vllm_mode}'). Or start `trl vllm-serve` and set vllm_mode='server'"
+            f"engine: TRL's vLLM runs in the trainer's process (vllm_mode='{args.vllm_mode}'), and "
+            "TrlRollouts can't use it. Pass engine=, or start `trl vllm-serve` and set "
+            "vllm_mode='server'"
         )
     base = args.vllm_server_base_url or f"http://{args.vllm_server_host}:{args.vllm_server_port}"
     return VllmEngine(f"{base.rstrip('/')}/v1", logprobs_mode="processed_logprobs")

@@ -45,8 +45,7 @@ def schema_of(tool: responses_pb2.Tool) -> dict[str, Any]:
     name = function.name
     if name in _TAKEN or name.startswith("_"):
         raise UserError(
-            f"tool {name!r}: TRL does not support a tool of this name. Collect with TrlRollouts "
-            "instead"
+            f"tool {name!r}: TRL does not support this tool name. Collect with TrlRollouts instead"
         )
     parameters = loads(function.parameters_json) if function.parameters_json else {}
     if not isinstance(parameters, dict):

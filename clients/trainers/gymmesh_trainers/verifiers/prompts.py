@@ -30,7 +30,7 @@ def _message(item: dict[str, Any], task_id: str) -> dict[str, Any]:
     if item.get("type", "message") != "message":
         raise UserError(
             f"task {task_id}: its prompt has an item of type {item['type']!r}, which the library "
-            "verifiers can't represent in a prompt"
+            "`verifiers` can't represent in a prompt"
         )
     content = item.get("content")
     if isinstance(content, list):
@@ -48,5 +48,5 @@ def _part(part: dict[str, Any], task_id: str) -> dict[str, Any]:
         return {"type": "image_url", "image_url": {"url": part["image_url"]}}
     raise UserError(
         f"task {task_id}: its prompt has a part of type {part.get('type')!r}, which the library "
-        "verifiers can't represent"
+        "`verifiers` can't represent"
     )

@@ -86,15 +86,15 @@ async def push_weights(
         UserError: an argument or the folder is invalid; no server was changed.
     """
     if type(version) is not int or not 0 <= version < 2**64:
-        raise UserError(f"version: {version!r} is not a whole number from 0")
+        raise UserError(f"version: must be a whole number of at least 0, not {version!r}")
     if not endpoints:
         raise UserError("endpoints: is empty; name the servers to load the weights on")
     if not len(services):
         raise UserError("services: is empty; name the model services that get the new version")
     if in_flight not in ("continue", "abort"):
-        raise UserError(f"in_flight: there is no {in_flight!r}; known: continue, abort")
+        raise UserError(f"in_flight: must be 'continue' or 'abort', not {in_flight!r}")
     if not 0 < timeout_s <= _MOST_S:
-        raise UserError(f"timeout_s: must be above 0 and at most {_MOST_S:g}")
+        raise UserError(f"timeout_s: must be above 0 and at most {_MOST_S:g} seconds")
     if not 0 <= unload_wait_s < math.inf:
         raise UserError("unload_wait_s: must not be negative")
     name = adapter_name(adapter, version) if adapter else ""
@@ -173,7 +173,7 @@ class _Push:
             except EndpointFailed as error:
                 outcome.cause = str(error)
             except TimeoutError:
-                outcome.cause = "the push timed out (timeout_s)"
+                outcome.cause = "the push timed out; push again with a larger timeout_s"
 
         pairs = zip(self.servers, self.push.endpoints, strict=True)
         await asyncio.gather(*(one(server, outcome) for server, outcome in pairs))

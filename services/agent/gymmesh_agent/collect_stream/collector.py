@@ -99,7 +99,9 @@ class CollectorClient:
     def connect(self, connection: CollectorConnection) -> None:
         """Send on this connection from now on; an earlier connection ends."""
         if self.connection is not None:
-            self.connection.end(errors.cancelled("another connection has taken this stream over"))
+            self.connection.end(
+                errors.cancelled("another connection of the collector took over this stream")
+            )
         self.connection, self.lost_at = connection, None
         self.send()
 

@@ -31,7 +31,7 @@ def too_late(what: str) -> MeshError:
     return MeshError(errors_pb2.ERROR_REASON_DEADLINE_PASSED, what, metadata={"method": METHOD})
 
 
-def cancelled(why: str = "the collector cancelled it") -> MeshError:
+def cancelled(why: str = "the collector cancelled the attempt") -> MeshError:
     """The error of an attempt that the collector cancelled."""
     return MeshError(errors_pb2.ERROR_REASON_CALLER_CANCELLED, why)
 

@@ -125,7 +125,7 @@ class CollectServer:
         if known is not None:
             self._forget(stream_id, known)
         elif len(self._collectors) >= _MAX_COLLECTORS:
-            why = f"the agent already serves {_MAX_COLLECTORS} collectors, the most it accepts"
+            why = f"the agent already serves {_MAX_COLLECTORS} collectors, its maximum"
             raise queue_full(why, "collectors", _MAX_COLLECTORS)
         # Cursors go on growing, and leave one out: a collector that did not hear that its stream
         # is lost, and asks once more, must not find it.
@@ -267,7 +267,7 @@ async def _read_hello(requests: AsyncIterator[agent_pb2.CollectRequest]) -> agen
             with suppress(StopAsyncIteration):
                 request = await anext(aiter(requests))
     except TimeoutError:
-        raise errors.too_late(f"no hello arrived within {_HELLO_S:g} s") from None
+        raise errors.too_late(f"no hello message arrived within {_HELLO_S:g} s") from None
     if not request.HasField("hello"):
         raise errors.no_hello("hello")
     missing = required_fields(agent_pb2.CollectRequest)(request)
@@ -283,6 +283,7 @@ def _check_contract(theirs: str) -> None:
     if not speaks_ours(theirs):
         raise MeshError(
             errors_pb2.ERROR_REASON_CONTRACT_MISMATCH,
-            f"the collector speaks contract version {theirs!r}, this agent {CONTRACT_VERSION}",
+            f"the collector has contract version {theirs!r}, but this agent has "
+            f"{CONTRACT_VERSION}; update the older of the two",
             metadata={"ours": CONTRACT_VERSION, "theirs": theirs},
         )

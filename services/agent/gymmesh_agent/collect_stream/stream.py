@@ -177,7 +177,7 @@ class ServedStream:
                     full.append(key)
         if full:
             waiting = len(self.queue.waiting)
-            why = f"{waiting} starts of this collector are already waiting"
+            why = f"{waiting} attempts of this collector are already waiting to start"
             self.refuse(full, queue_full(why, "collect", waiting))
 
     def _cancel(self, keys: Sequence[Key]) -> list[QueuedAttempt]:

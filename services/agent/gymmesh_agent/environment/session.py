@@ -341,7 +341,7 @@ class SessionClient:
                 await self._peer.CloseSession(request, timeout=_CLOSE_S)
         except MeshError as error:
             # The environment sweeps it when it has been idle for long enough.
-            _log.warning("a session of %s not closed: %s", self.name, error)
+            _log.warning("a session of environment '%s' could not be closed: %s", self.name, error)
 
     async def _open_somewhere(self) -> resource_pb2.CreateSessionResponse:
         """Request the session; if an instance is unreachable, at another instance or once more

@@ -31,7 +31,7 @@ def check_verification(verdict: rollout_pb2.Verification) -> None:
     """
     status = verdict.status
     if status not in _STATUSES:
-        raise violated("status", f"the verdict has status {status}")
+        raise violated("status", f"the verdict has the unknown status {status}")
     verified = status == rollout_pb2.VERIFICATION_STATUS_VERIFIED
     if verified != verdict.HasField("reward"):
         if verified:
@@ -39,12 +39,12 @@ def check_verification(verdict: rollout_pb2.Verification) -> None:
         raise violated("reward", "the verdict has a reward but is not VERIFIED")
     reward = verdict.reward
     if not math.isfinite(reward):
-        raise violated("reward", f"the reward is {reward}, not a finite number")
+        raise violated("reward", f"the verdict's reward is {reward}, not a finite number")
     for part in verdict.components:
         for number in (part.value, part.weight):
             if not math.isfinite(number):
                 raise violated(
-                    "components", f"component {part.name!r} is {number}, not a finite number"
+                    "components", f"the component {part.name!r} is {number}, not a finite number"
                 )
     evidence = verdict.evidence_json
     if evidence:
@@ -128,8 +128,12 @@ def check_group(
     asked = [member.rollout_id for member in members]
     judged = [verdict.rollout_id for verdict in verdicts]
     if asked != judged:
-        problem = f"the environment returned {len(judged)} verdicts for {len(asked)} rollouts"
-        raise violated("verdicts", f"{problem}, or in a different order")
+        problem = (
+            f"the environment must return one verdict for each of {len(asked)} rollouts, in order"
+        )
+        raise violated(
+            "verdicts", f"{problem}; it returned {len(judged)} verdicts or changed the order"
+        )
     for verdict in verdicts:
         check_verification(verdict.verification)
 

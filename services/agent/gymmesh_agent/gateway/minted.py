@@ -51,9 +51,11 @@ class Minted(NamedTuple):
                 index is above 99,999.
         """
         if not (_CALL.fullmatch(self.call_id) and _PREFIX.fullmatch(prefix)):
-            raise ValueError(f"no id can be minted of {prefix!r} and {self.call_id!r}")
+            raise ValueError(
+                f"no id can be made from the prefix {prefix!r} and the call {self.call_id!r}"
+            )
         if not 0 <= self.output < _MOST_OUTPUTS:
-            raise ValueError(f"no id can be minted for output {self.output}")
+            raise ValueError(f"no id can be made for output {self.output}")
         return f"{prefix}_gm{self.tag}-{self.call_id}-{self.output}"
 
 

@@ -39,7 +39,7 @@ _BUSY: Final = Refusal(
 )
 _TOO_LONG: Final = Refusal(
     RefusalKind.CONTEXT_LENGTH,
-    "The conversation exceeds the model's maximum context length. Shorten it.",
+    "The conversation exceeds the model's maximum context length. Shorten the conversation.",
 )
 # A program that does not shorten its conversation is stopped after so many refusals in a row.
 _MOST_TOO_LONG: Final = 16

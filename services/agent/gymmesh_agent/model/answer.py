@@ -142,7 +142,7 @@ def _failed(response: responses_pb2.Response) -> MeshError:
     why = response.incomplete_details.reason[:100]
     return MeshError(
         errors_pb2.ERROR_REASON_MODEL_SERVER_ERROR,
-        f"the model service returned an answer that ended with {why!r}, which reports a failure",
+        f"the model service returned an answer with finish reason {why!r}, which is a failure",
         metadata={"finish_reason": why},
     )
 

@@ -136,8 +136,9 @@ class ModelServices:
             if (model, name) not in self._without_side_data:
                 self._without_side_data.add((model, name))
                 _log.warning(
-                    "model '%s' returns no side data '%s', but capture_side_data requests it; use "
-                    "a backend that returns it, and set side_data.path of the model to a folder",
+                    "model '%s' returns no side data '%s', but capture_side_data requests this "
+                    "data; use a backend that returns this data, and set side_data.path of the "
+                    "model to a folder",
                     model,
                     name,
                 )
@@ -346,7 +347,7 @@ class ModelClient:
                 raise
             timeout = self._clock.hop(self._services.call_s)
             return await peer.CreateResponse(message, timeout=timeout)
-        problem = "the streamed answer broke off before its end"
+        problem = "the stream of the model's answer ended before the answer was complete"
         raise MeshError(errors_pb2.ERROR_REASON_PEER_UNAVAILABLE, problem)
 
     def _message(
@@ -402,7 +403,7 @@ def fill_params(
         ValueError: `changes` has `input` (use `items`), or is not JSON.
     """
     if changes and "input" in changes:
-        raise ValueError("params: `input` comes from the conversation; pass items instead")
+        raise ValueError("params: `input` comes from the conversation; pass `items` instead")
     if changes:
         base = params_from_json({**params_to_dict(base), **changes})
     params.CopyFrom(base)

@@ -174,8 +174,8 @@ class WeightsAge:
         if self._current - self._oldest > self._limit:
             raise MeshError(
                 errors_pb2.ERROR_REASON_WEIGHTS_STALE,
-                f"the rollout began with weights {self._oldest}, and the current ones are "
-                f"{self._current}",
+                f"the rollout began with weights version {self._oldest}, and the current version "
+                f"is {self._current}; max_staleness allows a difference of {self._limit}",
                 metadata={
                     "oldest": str(self._oldest),
                     "current": str(self._current),
@@ -188,8 +188,8 @@ def diverged(call_id: str, position: int) -> MeshError:
     """TOKENS_DIVERGED."""
     return MeshError(
         errors_pb2.ERROR_REASON_TOKENS_DIVERGED,
-        f"the prompt of call {call_id} differs from the tokens of the call before it from token "
-        f"{position} on, and the model service declared no fork",
+        f"the prompt of call {call_id} must begin with the tokens of the previous call, but "
+        f"differs from token {position} on, and the model service declared no fork",
         metadata={"call_id": call_id, "position": str(position)},
     )
 

@@ -140,8 +140,8 @@ class ProgramAgent(Agent):
         if sandbox is None:
             raise MeshError(
                 errors_pb2.ERROR_REASON_FIELD_INVALID,
-                f"the environment lends no sandbox {self._options.sandbox!r} for the program to "
-                "run in; use an environment that lends one, such as workspace",
+                f"the environment lends no sandbox {self._options.sandbox!r} in which the program "
+                "could run; use an environment that lends a sandbox, such as workspace",
                 metadata={"field": "options.sandbox"},
             )
         return sandbox
@@ -152,8 +152,8 @@ def _check_plays(context: RolloutContext) -> None:
     if not context.environment_plays:
         raise MeshError(
             errors_pb2.ERROR_REASON_FIELD_INVALID,
-            f"the environment {context.environment!r} does not play its episodes itself, which "
-            f"program: {ENVIRONMENT} requires; use the agent tool_loop, or another program",
+            f"program: {ENVIRONMENT} needs an environment that plays its episodes itself, and "
+            f"{context.environment!r} does not; use the agent tool_loop, or another program",
             metadata={"field": "options.program"},
         )
 
@@ -168,8 +168,8 @@ async def _check_network(sandbox: SandboxHandle, role: str) -> None:
         shown = sandbox_pb2.NetworkKind.Name(kind).removeprefix("NETWORK_KIND_").lower()
         raise MeshError(
             errors_pb2.ERROR_REASON_FIELD_INVALID,
-            f"the network of the sandbox {role!r} is '{shown}', which doesn't let the program "
-            "reach the model; the environment must lend a sandbox with the network 'agent' (set "
-            "the option network: agent of workspace)",
+            f"the network of the sandbox {role!r} is '{shown}', from which the program can't "
+            "reach the model; use an environment that lends a sandbox with the network 'agent', "
+            "for example workspace with the option network: agent",
             metadata={"field": "options.sandbox"},
         )

@@ -143,8 +143,8 @@ def _failed(end: ProgramEnd, program: str) -> MeshError:
         return MeshError(
             errors_pb2.ERROR_REASON_PROGRAM_NOT_FOUND,
             f"the program {program!r} cannot be run in its sandbox (exit code {end.exit_code}); "
-            "install it into the image, or into a folder that the sandbox has and the option path "
-            f"lists{said}",
+            "install the program into the image, or into a folder of the sandbox that the option "
+            f"path lists{said}",
             metadata={"program": program},
         )
     return MeshError(

@@ -90,12 +90,14 @@ def _check(program: KnownProgram, place: Path) -> None:
         node = _output([str(place / "bin" / "node"), "--version"]).removeprefix("v")
         _is("node", program.install.node, node.partition(".")[0])
     if not os.access(place / "bin" / program.run.command[0], os.X_OK):
-        raise InstallError(f"{place}/bin has no {program.run.command[0]}")
+        raise InstallError(f"the packages have no executable {place}/bin/{program.run.command[0]}")
 
 
 def _is(name: str, wanted: str, found: str) -> None:
     if found != wanted:
-        raise InstallError(f"{name} is {found or 'not installed'}, but {wanted} was requested")
+        raise InstallError(
+            f"{name} is {found or 'not installed'}, but version {wanted} was requested"
+        )
 
 
 def _npm_version(package: Path) -> str:
@@ -131,8 +133,10 @@ def _run(words: Sequence[str]) -> None:
 
 @click.command()
 @click.argument("names", nargs=-1, required=True)
-@click.option("--folder", type=click.Path(path_type=Path), required=True, help="Where to.")
-@click.option("--python", default="", help="The interpreter of Python programs.")
+@click.option(
+    "--folder", type=click.Path(path_type=Path), required=True, help="The folder to install into."
+)
+@click.option("--python", default="", help="The Python interpreter for programs that pip installs.")
 def main(names: Sequence[str], folder: Path, python: str) -> None:
     """Install known programs into a folder. NAMES: the names of the programs, or `all`."""
     for name in known_programs() if "all" in names else names:

@@ -89,16 +89,16 @@ class ProgramOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
                 "arguments: works only with program; add a command's arguments to command"
             )
         if not _MODEL.match(self.model):
-            raise ValueError(f"model: {self.model!r} must be 1 to 200 letters, digits or ./:@-_")
+            raise ValueError(f"model: {self.model!r} must have 1 to 200 letters, digits or ./:@-_")
         for name in self.env:
             if not _NAME.match(name):
                 raise ValueError(f"env: {name!r} is not a valid name of a variable")
         for path in self.files:
             if not path.startswith(("/", "{home}/")) or ".." in PurePosixPath(path).parts:
-                raise ValueError(f"files: {path!r} is neither absolute nor below {{home}}")
+                raise ValueError(f"files: {path!r} must begin with / or {{home}}/, without ..")
         for folder in self.path:
             if not folder.startswith("/") or ":" in folder:
-                raise ValueError(f"path: {folder!r} is not an absolute path")
+                raise ValueError(f"path: {folder!r} must be an absolute path without a colon")
 
     def _check_played(self) -> None:
         for field in msgspec.structs.fields(self):

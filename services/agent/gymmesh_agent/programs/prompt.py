@@ -34,7 +34,7 @@ def prompt_of(items: Iterable[responses_pb2.Item]) -> str:
     if not prompt.strip():
         raise MeshError(
             errors_pb2.ERROR_REASON_TASK_INVALID,
-            "the task has no text to give a program as its prompt",
+            "the task's input has no text for the program's prompt",
             metadata={"field": "input"},
         )
     return prompt
@@ -43,6 +43,6 @@ def prompt_of(items: Iterable[responses_pb2.Item]) -> str:
 def _refused(number: int, what: str) -> MeshError:
     return MeshError(
         errors_pb2.ERROR_REASON_TASK_INVALID,
-        f"the task's items have {what}, but a program's prompt is text only",
+        f"the task's input has {what}, but the prompt of a program can only be text",
         metadata={"field": f"input[{number}]"},
     )

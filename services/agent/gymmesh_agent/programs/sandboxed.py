@@ -160,7 +160,7 @@ async def _exec(
     result = await sandbox.exec(words, timeout_s=_SHORT_S, user=options.user, cwd=cwd)
     if not result.ok:
         said = result.error_text.strip()[-200:] or f"exit code {result.exit_code}"
-        raise field_invalid("options", f"the sandbox cannot run programs as configured: {said}")
+        raise field_invalid("options", f"do not work in this sandbox: {said}")
     return result
 
 

@@ -77,7 +77,7 @@ class RegistryFeed:
                     self._pending_since = self._pending_since or time.monotonic()
                     self._changed.set()
             except Exception:
-                _log.exception("missed changes of the registry; reading all of it again")
+                _log.exception("missed changes of the registry; reading the whole registry again")
             finally:
                 subscription.close()
             await asyncio.sleep(_PAUSE_S)
@@ -121,6 +121,8 @@ class RegistryFeed:
         for instance_id, problem in problems.items():
             if self._logged.get(instance_id) != problem:
                 _log.warning(
-                    "%s is not offered to xDS clients: %s", one_line(instance_id), one_line(problem)
+                    "the instance %s is not offered to xDS clients: %s",
+                    one_line(instance_id),
+                    one_line(problem),
                 )
         self._logged = dict(problems)

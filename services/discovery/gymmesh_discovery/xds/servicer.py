@@ -159,7 +159,11 @@ class XdsEdge:
         if request.type_url not in TYPES:
             name = one_line(request.type_url[:_MOST_WORDS])
             if self._is_news(kind, name):
-                _log.info("xDS clients request '%s', which does not exist", name)
+                _log.info(
+                    "xDS clients request resources of the type '%s', which the control plane "
+                    "does not offer",
+                    name,
+                )
         elif request.HasField("error_detail"):
             metrics.XDS_NACKS.labels(kind).inc()
             words = one_line(request.error_detail.message[:_MOST_WORDS])

@@ -12,10 +12,12 @@ from gymmesh_model.backends.scores import TokenScores
 from gymmesh_model.errors import AnswerInvalid
 
 WANTED: Final = "generate must be async and return a Generation"
-"""The message for an engine that does something else."""
+"""The error message for an engine that breaks this rule."""
 
 Generate = Callable[[list[int], SamplingParams], Awaitable[Generation]]
-"""Samples an answer to a prompt's token ids. An exception fails the rollout at the MODEL."""
+"""Samples an answer to a prompt's token ids. If it raises an exception, the rollout fails with the
+boundary MODEL.
+"""
 
 
 class Engine:

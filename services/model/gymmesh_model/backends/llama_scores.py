@@ -122,7 +122,7 @@ class LlamaScoring:
 def _prompt_text(answer: Mapping[str, Any]) -> str:
     text = answer.get("prompt")
     if not isinstance(text, str):
-        raise AnswerInvalid("it has no prompt, which POST /apply-template returns")
+        raise AnswerInvalid("it has no 'prompt', which POST /apply-template must return")
     return text
 
 

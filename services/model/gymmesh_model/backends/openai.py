@@ -134,7 +134,7 @@ class PackageTransport:
             return HttpAnswer(answer.status, answer.headers, await answer.read())
 
     async def get(self, url: str) -> HttpAnswer:
-        raise ConnectFailed("the package asks for responses alone")
+        raise ConnectFailed("the backend openai sends only model calls, no GET requests")
 
     @contextlib.asynccontextmanager
     async def stream(

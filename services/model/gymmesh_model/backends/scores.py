@@ -20,7 +20,7 @@ from gymmesh_responses import LOGPROB_ROUNDING
 from gymmesh_runtime.errors import MeshError, field_invalid
 
 MOST: Final = 256
-"""The most continuations of one call."""
+"""The largest number of continuations that one call scores."""
 # Characters of a text that an error shows.
 _SHOWN: Final = 60
 # How far two float32 log probabilities of one distribution are rounded apart.
@@ -174,7 +174,9 @@ def vllm_scores(answer: Mapping[str, Any], prompt: int, after: Sequence[int]) ->
 def _logprob(given: Any) -> float:
     number = math.nan if isinstance(given, str | bytes | bool) else _number(given)
     if not (math.isfinite(number) and number <= LOGPROB_ROUNDING):
-        raise AnswerInvalid(f"{given!r:.40} is not a log probability: finite and at most 0")
+        raise AnswerInvalid(
+            f"{given!r:.40} is not a log probability, which must be finite and at most 0"
+        )
     return number
 
 

@@ -21,7 +21,7 @@ from gymmesh_runtime.errors import MeshError
 
 AnswerPart = str | Mapping[str, Any]
 Answer = AnswerPart | Sequence[AnswerPart]
-"""What one model call says."""
+"""The answer of one model call."""
 
 _KEYS: Final = {"tool", "arguments"}
 

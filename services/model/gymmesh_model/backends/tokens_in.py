@@ -377,8 +377,9 @@ class TokenBackend(Backend):
         family = None if renderer is None else ModelFamily(renderer)
         if family is not None and not family.agrees(renders):
             raise ValueError(
-                "renderer: its tokens differ from those of the tokenizer's chat template; name the "
-                "renderer of this model's family, or give both the same template arguments"
+                "renderer: its tokens differ from the tokens of the tokenizer's chat template; "
+                "name the renderer of this model's family, or give the renderer and the tokenizer "
+                "the same template arguments"
             )
         return family
 

@@ -1,8 +1,9 @@
 """Responses to Chat Completions and back: pure functions on parsed JSON.
 
-`to_chat(params)` gives the body of `POST /chat/completions`; `from_chat(answer, params)` gives
-the Responses document. Neither changes what it is given. What Chat Completions has no words
-for is refused by name; `to_chat` says what has no effect there, and why.
+`to_chat(params)` returns the body of `POST /chat/completions`; `from_chat(answer, params)` returns
+the Responses document. Neither function changes its arguments. A parameter or item that Chat
+Completions can't represent is refused by name. The module `to_chat` lists the parameters that have
+no effect in Chat Completions, and why.
 """
 
 from gymmesh_model.convert.arrange import has_several_calls, one_call_each

@@ -1,8 +1,8 @@
-"""Chat messages in an order that strict chat templates take: pure, on parsed JSON.
+"""Puts chat messages into an order that strict chat templates accept: pure, on parsed JSON.
 
-Many templates raise where a system message comes after the first message, and some where an
-answer holds two tool calls. The endpoint then refuses the conversation (400), and the rollout
-would end without a verdict for what another template takes.
+Many templates raise an error if a system message comes after the first message. Some raise an error
+if an answer has two tool calls. The endpoint then refuses the conversation (400), and the rollout
+would end without a verdict, although another template accepts the conversation.
 """
 
 from __future__ import annotations
@@ -13,16 +13,17 @@ from typing import Any, Final, Literal
 
 Json = dict[str, Any]
 SystemMessages = Literal["merge", "first", "keep"]
-"""What becomes of several system messages; see ChatOptions."""
+"""How several system messages are sent; see ChatOptions."""
 
 _SYSTEM: Final = ("system", "developer")
 _PLAIN: Final = {"role", "content"}
 
 
 def with_system_messages(messages: list[Json], how: SystemMessages) -> list[Json]:
-    """The messages with their system messages as `how` says; the given ones are not changed.
+    """The messages, with their system messages arranged as `how` says. The arguments are not
+    changed.
 
-    A developer message is one too. Those that are named stay as they are.
+    A developer message is a system message, too. System messages with a name stay as they are.
     """
     if how == "keep" or not any(_is_system(message) for message in messages[1:]):
         return messages
@@ -37,7 +38,7 @@ def with_system_messages(messages: list[Json], how: SystemMessages) -> list[Json
 
 
 def one_call_each(messages: Sequence[Json]) -> list[Json]:
-    """The messages with each tool call in an answer of its own, before its output.
+    """The messages, with each tool call in its own answer, directly before the call's output.
 
     An answer's text and reasoning stay with its first call.
     """
@@ -62,7 +63,7 @@ def one_call_each(messages: Sequence[Json]) -> list[Json]:
 
 
 def has_several_calls(messages: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether an answer among the messages holds more than one tool call."""
+    """Whether an answer among the messages has more than one tool call."""
     return any(len(message.get("tool_calls") or ()) > 1 for message in messages)
 
 

@@ -1,7 +1,7 @@
-"""The content of a chat answer, as text or as a list of parts: one reading, whole and streamed.
+"""Reads the content of a chat answer, a text or a list of parts, in whole and in streamed answers.
 
-Parts as OpenAI writes them (`text`, `refusal`), Mistral's `thinking` (a list of texts) and
-`reference`, Anthropic's `thinking` (a text) as proxies hand it on.
+The known parts are OpenAI's `text` and `refusal`, Mistral's `thinking` (a list of texts) and
+`reference`, and Anthropic's `thinking` (a text), which proxies pass on.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Literal
 from gymmesh_model.errors import AnswerInvalid
 
 ContentPiece = tuple[Literal["text", "reasoning", "refusal", "note"], Any]
-"""A text of that kind; of a note, the part itself."""
+"""The kind, and the text of that kind; for a note, the part itself."""
 
 
 def content_pieces(content: object) -> Iterator[ContentPiece]:
@@ -45,7 +45,9 @@ def _piece(part: object) -> ContentPiece:
 
 
 def _thinking(part: Mapping[str, Any], kind: str) -> str:
-    """The text of a part of reasoning: under its own name, or as `text`; or texts in a list."""
+    """The text of a reasoning part. It is under the part's own key or under `text`, and can be a
+    list of texts.
+    """
     said = part.get(kind, part.get("text"))
     if isinstance(said, list):
         said = "".join(_text(one) for one in said)

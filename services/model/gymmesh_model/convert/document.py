@@ -1,4 +1,4 @@
-"""A Responses document for the answer of another API. Pure."""
+"""Builds the Responses document for an answer of another API. Pure."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ ECHO: Final[Mapping[str, Any]] = {
     "truncation": "disabled",
     "user": None,
 }
-"""Parameters that a document repeats, and what they are when the request left them out."""
+"""Parameters that a document repeats, with their values if the request did not set them."""
 
 CARRIED: Final = ("service_tier", "system_fingerprint")
-"""What an answer of OpenAI's or Anthropic's APIs has that a document has, too."""
+"""Keys of an OpenAI or Anthropic answer that the document also has."""
 
 _CUT_SHORT: Final[Mapping[Finish, str]] = {
     Finish.LENGTH: "max_output_tokens",
@@ -43,7 +43,9 @@ _CUT_SHORT: Final[Mapping[Finish, str]] = {
 
 
 def cut_short(given: object) -> str | None:
-    """Why an answer that ended so is incomplete, for `incomplete_details`; None: it is whole."""
+    """Why an answer with this finish reason is incomplete, for `incomplete_details`; None:
+    complete.
+    """
     finish = finish_of(given)
     return spelled_out(given) if finish is Finish.CUT else _CUT_SHORT.get(finish)
 
@@ -63,12 +65,14 @@ def document(
     """The Responses document of an answer.
 
     Args:
-        answer: as the endpoint sent it; what it has of `CARRIED` is carried over.
-        params: the Responses parameters that it answers, echoed as the API does.
-        given_id: the endpoint's own id of it; anything but text is none.
+        answer: the answer as the endpoint sent it. The document gets its keys that are in
+            `CARRIED`.
+        params: the Responses parameters of the call. The document repeats them, as OpenAI's API
+            does.
+        given_id: the endpoint's own id of the answer. A value that is not text is ignored.
         created: seconds since 1970.
-        reason: why it is incomplete; None: it is whole.
-        model: the endpoint's own name of the model; empty: the name that was asked for.
+        reason: why the answer is incomplete; None: it is complete.
+        model: the endpoint's own name of the model; empty: the name in the request.
     """
     made: Json = {
         "id": given_id if isinstance(given_id, str) and given_id else new_id("resp_"),
@@ -92,11 +96,11 @@ def document(
 
 
 def status_for(reason: str | None) -> str:
-    """The status of an answer that is incomplete for this reason; None: it is whole."""
+    """The status of an answer that is incomplete for this reason; None: it is complete."""
     return "completed" if reason is None else "incomplete"
 
 
 def count_of(counts: object, key: str) -> int:
-    """A count of tokens that an endpoint reports; 0 where it reports none that makes sense."""
+    """A count of tokens that an endpoint reports; 0 if the reported value is not a valid count."""
     value = counts.get(key) if isinstance(counts, Mapping) else None
     return value if isinstance(value, int) and value >= 0 else 0

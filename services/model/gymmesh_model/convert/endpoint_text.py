@@ -39,7 +39,7 @@ from gymmesh_responses import (
 )
 
 INVALID_ARGUMENTS: Final = "invalid_arguments"
-"""The key under which arguments that are no JSON object are sent back."""
+"""The key under which arguments are sent back if they are not a JSON object."""
 
 # What the parsers of routers and servers take: serde_json stops at 128 levels.
 _DEPTH: Final = 100
@@ -60,7 +60,7 @@ def sent_arguments(written: str) -> str:
 
 
 def is_object(text: str) -> bool:
-    """Whether the strictest of the usual parsers reads an object there."""
+    """Whether even the strictest of the common parsers reads the text as an object."""
     try:
         value = orjson.loads(text)
     except ValueError:  # orjson's own error is one
@@ -96,7 +96,9 @@ def sent_name(written: str, tools: object) -> str:
 
 
 def with_sent_calls(items: object, tools: object) -> object:
-    """`input` of Responses parameters, its calls as endpoints take them; not changed."""
+    """The `input` of Responses parameters, with its calls in a form that endpoints accept. The
+    argument is not changed.
+    """
     if not isinstance(items, list):
         return items
     return [_with_sent(item, tools) for item in items]
@@ -115,15 +117,18 @@ def _with_sent(item: Any, tools: object) -> Any:
 
 
 def whole_text(text: str) -> str:
-    """The text with U+FFFD for each unpaired surrogate; two halves that meet are a character."""
+    """The text with U+FFFD for each unpaired surrogate. Two adjacent halves of a pair become a
+    character.
+    """
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def write_whole(body: Any, write: Callable[[Any], bytes] = dumps_clean) -> bytes:
     """The body of a request as JSON that every endpoint can read; `body` is not changed.
 
-    `write` is the codec's `dumps_clean` or `dumps`. Raises MeshError FIELD_INVALID for what JSON
-    cannot hold: parameters may each be as deep as the codec reads, and a body is deeper.
+    `write` is the codec's `dumps_clean` or `dumps`. Raises MeshError FIELD_INVALID for a body that
+    JSON can't represent. Each parameter may be as deep as the codec reads, and the body around it
+    is deeper.
     """
     try:
         written = write(body)
@@ -136,7 +141,9 @@ def write_whole(body: Any, write: Callable[[Any], bytes] = dumps_clean) -> bytes
 
 
 def whole(value: Any) -> Any:
-    """A JSON value with `whole_text` for every text and key; the same where that is the same."""
+    """A JSON value with `whole_text` applied to every text and key. Returns the argument itself if
+    nothing changes.
+    """
     if isinstance(value, str):
         return value if value.isascii() else whole_text(value)
     if isinstance(value, dict):

@@ -1,10 +1,9 @@
 """A Chat Completions answer as a Responses document.
 
 An assistant message becomes, in this order, a `reasoning` item, a `message` item and one
-`function_call` item per tool call; the finish reason becomes `status` and
-`incomplete_details`. Beside what Responses defines, `system_fingerprint` is carried over.
-Formats: OpenAI's API reference; `reasoning_content` and `reasoning` as vLLM, SGLang and
-llama.cpp write them.
+`function_call` item per tool call; the finish reason becomes `status` and `incomplete_details`. The
+document also gets `system_fingerprint`, which Responses does not define. Formats: OpenAI's API
+reference; `reasoning_content` and `reasoning` as vLLM, SGLang and llama.cpp write them.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ def from_chat(
 ) -> Json:
     """The Responses document for a chat answer.
 
-    answer: the body of the endpoint's reply, parsed. params: the Responses parameters that it
-    answers, echoed as the API does. now: seconds since 1970, for an answer without `created`.
-    Neither document is changed. Raises AnswerInvalid.
+    answer: the parsed body of the endpoint's reply. params: the Responses parameters of the call,
+    which the document repeats as OpenAI's API does. now: seconds since 1970, for an answer without
+    `created`. The arguments are not changed. Raises AnswerInvalid.
     """
     choices = answer.get("choices")
     if not isinstance(choices, list) or not choices:
@@ -56,9 +55,9 @@ def from_chat(
 
 
 def _cut_short(choice: Mapping[str, Any]) -> str | None:
-    """Why the answer is incomplete; None when it is whole. Raises AnswerInvalid.
+    """Why the answer is incomplete; None if it is complete. Raises AnswerInvalid.
 
-    A failure, and an abort that nobody asked for, are no answers: `failure_in` finds them first.
+    Failures, and aborts that nobody requested, are not answers. `failure_in` finds them earlier.
     """
     given = choice.get("finish_reason")
     if finish_of(given) is Finish.FAILED:
@@ -67,8 +66,9 @@ def _cut_short(choice: Mapping[str, Any]) -> str | None:
 
 
 def _check_whole(output: list[Json], given: object) -> None:
-    """Raises AnswerInvalid where the finish reason promises what is not there, or does not say
-    that the answer is whole, and the answer does not show it.
+    """Raises AnswerInvalid in two cases: the finish reason promises calls, but the answer has
+    neither calls nor text; or neither the finish reason nor the answer shows that the answer is
+    complete.
     """
     finish = finish_of(given)
     calls = [item for item in output if item["type"] == "function_call"]
@@ -97,8 +97,8 @@ def items_from_message(
 ) -> list[Json]:
     """The output items of one assistant message.
 
-    status: of the whole answer; an answer that was cut short was cut in its last item.
-    An answer without anything in it is a message with empty text. Raises AnswerInvalid.
+    status: the status of the whole answer. An incomplete answer was cut in its last item. An empty
+    answer becomes a message with empty text. Raises AnswerInvalid.
     """
     items: list[Json] = []
     content, within = _content(message)
@@ -125,7 +125,7 @@ def items_from_message(
 
 
 def _content(message: Mapping[str, Any]) -> tuple[list[Json], str]:
-    """The parts of the message's content, and the reasoning among them."""
+    """The parts of the message's content, and the reasoning that the content contains."""
     given = message.get("annotations")
     annotations = [_annotation(one) for one in given] if isinstance(given, list) else []
     parts: list[Json] = []
@@ -153,7 +153,7 @@ def _output_text(text: str, annotations: list[Any]) -> Json:
 
 
 def _annotation(annotation: Any) -> Any:
-    """Chat nests what Responses writes flat: `{"type": T, T: {…}}`."""
+    """An annotation in Responses' flat form. In Chat, it is nested: `{"type": T, T: {…}}`."""
     if isinstance(annotation, Mapping):
         nested = annotation.get(str(annotation.get("type")))
         if isinstance(nested, Mapping):
@@ -188,9 +188,9 @@ def _call(call: Any, new_id: NewId) -> Json:
 def as_written(said: Any) -> str:
     """A function's name or arguments as text, even if the policy wrote nonsense.
 
-    Against the API, some servers send parsed values, and null for missing ones. They are serialised
-    as JSON again: a call that no tool understands is the policy's mistake, which it gets to see,
-    and not a failure of the endpoint.
+    Contrary to the API, some servers send parsed values, and null for missing values. These values
+    are serialised as JSON again. A call that no tool understands is then the policy's mistake,
+    which the policy sees, and not a failure of the endpoint.
     """
     if said is None:
         return ""

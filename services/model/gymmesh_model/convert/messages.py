@@ -5,8 +5,8 @@ and one assistant message in Chat Completions. A call's outputs must directly fo
 with the call, so items are joined as follows:
 
 - reasoning, then a message, then calls, join one assistant message in that order;
-- reasoning or a message that comes after calls joins too when one of those calls is answered
-  further on, and begins a new assistant message otherwise.
+- reasoning or a message after calls also joins, if the conversation later has the output of one of
+  these calls. Otherwise it begins a new assistant message.
 
 Tool messages can only have text. An image that a tool returned, and the text after it, follow the
 outputs of the same calls in a user message, unless the option `tool_images` changes this.
@@ -108,7 +108,9 @@ def messages_from_items(
     options: ChatOptions = DEFAULT,
     tools: object = None,
 ) -> list[Json]:
-    """`messages_from_input` of items that are messages of the contract still; raises as that."""
+    """Like `messages_from_input`, for items that are still protobuf messages of the contract.
+    Raises the same errors.
+    """
     try:
         value = items_to_list(items)
     except CodecError as error:
@@ -117,7 +119,7 @@ def messages_from_items(
 
 
 def _reasoning_text(item: Mapping[str, Any], place: str) -> str:
-    """The text of a reasoning item: its content where it has any, else its summary."""
+    """The text of a reasoning item: its content, or its summary if it has no content."""
     if item.get("encrypted_content") is not None:
         raise unsupported(
             f"{place}.encrypted_content", "only the endpoint that encrypted it can read it"
@@ -180,7 +182,7 @@ class _Transcript:
         elif kind == "reasoning":
             self._reasoning(item, place)
         else:
-            raise unsupported(f"{place}.type", f"Chat Completions has no '{kind}'")
+            raise unsupported(f"{place}.type", f"Chat Completions has no item of type '{kind}'")
 
     def _message(self, item: Mapping[str, Any], place: str) -> None:
         check_keys(item, _ITEM | {"role", "content", "name"}, place)
@@ -228,7 +230,7 @@ class _Transcript:
         self._close_with({"role": "tool", "tool_call_id": item["call_id"], "content": content})
 
     def _text_of(self, parts: list[Json], call_id: str) -> str | list[Json]:
-        """A tool's texts before its first image; the rest goes to the next user message."""
+        """A tool's texts before its first image. The rest goes into the next user message."""
         place = next((at for at, part in enumerate(parts) if part["type"] != "text"), None)
         if place is None:
             return parts
@@ -251,7 +253,7 @@ class _Transcript:
         message[key] = text if earlier is None else f"{earlier}\n\n{text}"
 
     def _joinable(self, *after: str, joins_calls_only: bool = False) -> Json:
-        """The open message when the next item belongs to it, else a new one."""
+        """The open message if the next item belongs to it, otherwise a new message."""
         message = self._open
         if message is None:
             return self._begin()
@@ -270,13 +272,13 @@ class _Transcript:
         return self._open
 
     def end(self) -> None:
-        """There are no more items."""
+        """Ends the conversation: no more items follow."""
         if self._shown:
             self._show()
         self.close()
 
     def close(self) -> None:
-        """No more items join the last message."""
+        """Closes the last message: no more items join it."""
         message, self._open = self._open, None
         # Without calls endpoints want a text, and be it empty: an answer may be reasoning alone.
         said = ("content", "tool_calls", "refusal")

@@ -12,12 +12,12 @@ _ECHOED: Final = frozenset(("metadata", "store", "max_tool_calls", "stream_optio
 _SAID_APART: Final = frozenset(("input", "instructions"))
 
 OFF: Final[Mapping[str, object]] = {"background": False, "stream": False, "truncation": "disabled"}
-"""The one value that each of these parameters may have, in every API but that of Responses."""
+"""The only value that each of these parameters can have in APIs other than Responses."""
 
 LACKING: Final = frozenset(
     ("previous_response_id", "conversation", "prompt", "context_management", "moderation")
 )
-"""Parameters of the Responses API that no other API has a word for."""
+"""Parameters of the Responses API that no other API has."""
 
 
 def asked(
@@ -25,8 +25,8 @@ def asked(
 ) -> Iterator[tuple[str, Any]]:
     """The parameters to convert, without the conversation.
 
-    Omits parameters that are null, that the response echoes and the API does not need, and that
-    have the only value which the API offers.
+    Omits three kinds of parameters: null; parameters that the response repeats and the API does not
+    need; and parameters with the only value that the API offers.
 
     Args:
         api: the API's name, for messages.

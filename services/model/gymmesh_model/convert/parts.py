@@ -15,16 +15,17 @@ _TEXT_KEYS: Final = frozenset(("type", "text", "annotations", "logprobs"))
 
 
 def check_keys(item: Mapping[str, Any], known: frozenset[str] | set[str], place: str) -> None:
-    """Refuses a key that would get lost; null says nothing and may."""
+    """Refuses a key that the conversion would lose. A key with the value null may be lost."""
     for key, value in item.items():
         if key not in known and value is not None:
             raise unsupported(f"{place}.{key}", "Chat Completions has no field for it")
 
 
 def content_of(value: object, place: str, key: str = "content") -> str | list[Json]:
-    """A message's content or a tool's output: text as text, parts as chat parts.
+    """The content of a message, or the output of a tool, in Chat form: text stays text, parts
+    become chat parts.
 
-    A single part of plain text becomes text, which every endpoint takes.
+    A single part of plain text becomes text, which every endpoint accepts.
     """
     if isinstance(value, str):
         return value
@@ -37,7 +38,7 @@ def content_of(value: object, place: str, key: str = "content") -> str | list[Js
 
 
 def text_content(value: object, place: str) -> tuple[str | list[Json] | None, str | None]:
-    """An assistant's text and its refusal; each may be None.
+    """The text and the refusal of an assistant's message; each can be None.
 
     Annotations and log probabilities are not shown to the model.
     """
@@ -78,11 +79,11 @@ def _part(part: object, place: str) -> Json:
     if kind == "input_audio":
         check_keys(part, {"type", "input_audio"}, place)
         return {"type": "input_audio", "input_audio": part.get("input_audio")}
-    raise unsupported(f"{place}.type", f"Chat Completions has no part '{kind}'")
+    raise unsupported(f"{place}.type", f"Chat Completions has no content part of type '{kind}'")
 
 
 def text_of_part(part: Mapping[str, Any], key: str, place: str) -> str:
-    """The text under a key of a part. Raises MeshError FIELD_INVALID where there is none."""
+    """The text under a key of a part. Raises MeshError FIELD_INVALID if there is no text."""
     value = part.get(key)
     if not isinstance(value, str):
         raise field_invalid(f"params.{place}.{key}", "must be text")

@@ -1,12 +1,13 @@
 """Reasoning that a model writes into its text, between `<think>` and `</think>`.
 
-- A block at the beginning is reasoning, blanks before it aside, to the letter: written back in
-  the same form it is what the model wrote. One that never ends is reasoning to the end.
-- Where the chat template has written `<think>` already, the model writes none: then everything up
+- A block at the beginning, after optional white space, is reasoning. Its text is kept exactly, so
+  that the text can be written back as the model wrote it. A block that is never closed is reasoning
+  to the end.
+- If the chat template has already written `<think>`, the model does not write it. Then all text up
   to the first `</think>` is reasoning.
-- A whole block further on is reasoning too; blocks are joined by a blank line. A `<think>` further
-  on that is never closed is text, and so is a `</think>` after the first block: an answer may
-  speak of these tags.
+- A complete block later in the text is also reasoning; blocks are joined by a blank line. A later
+  `<think>` that is never closed is text, and so is a `</think>` after the first block, because an
+  answer may mention these tags.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ ThinkingPiece = tuple[Literal["reasoning", "text"], str]
 
 
 class ThinkSplitter:
-    """Splits text that arrives in pieces, handing each part on as soon as its kind is known.
+    """Splits text that arrives in pieces. Returns each part as soon as the part's kind is known.
 
-    What comes before a `</think>` that nothing opened is handed on as text: only the whole text
-    shows what it is, see `split_thinking`.
+    Text before a `</think>` without a `<think>` is returned as text. Only the whole text shows that
+    it is reasoning, see `split_thinking`.
     """
 
     def __init__(self) -> None:
@@ -41,12 +42,14 @@ class ThinkSplitter:
         return found
 
     def end(self) -> list[ThinkingPiece]:
-        """What was held back, in case it was the beginning of a tag."""
+        """The text that was held back because it could have been the beginning of a tag."""
         held, self._held = self._held, ""
         return self._said("reasoning" if self._state == "reasoning" else "text", held)
 
     def _step(self) -> list[ThinkingPiece] | None:
-        """Takes one part of what is held; None where nothing more is known."""
+        """Removes one part from the held text and returns it; None if no further part's kind is
+        known.
+        """
         if self._state == "start":
             begun = self._held.lstrip()
             if len(begun) < len(OPEN) and OPEN.startswith(begun):
@@ -99,9 +102,11 @@ def split_thinking(text: str) -> tuple[str, str]:
 
 
 def lift_thinking(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """A chat answer whose message has its reasoning apart. The given one is not changed.
+    """A copy of a chat answer, with the message's reasoning under its own key. The argument is not
+    changed.
 
-    A message that has reasoning apart already, or whose content has no text, stays as it is.
+    A message stays as it is if it already has reasoning under its own key, or if its content has no
+    text.
     """
     choices = answer.get("choices")
     if not isinstance(choices, list):
@@ -110,9 +115,10 @@ def lift_thinking(answer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def lower_thinking(body: Mapping[str, Any]) -> dict[str, Any]:
-    """A chat request whose assistant messages have their reasoning before their text, in tags.
+    """A copy of a chat request in which assistant messages have their reasoning in tags, before
+    their text.
 
-    body: with the reasoning under `reasoning_content`; not changed.
+    body: the request with the reasoning under `reasoning_content`; not changed.
     """
     return {**body, "messages": [_lowered(message) for message in body["messages"]]}
 
@@ -157,7 +163,7 @@ def _is_plain(part: Any) -> bool:
 
 
 def _overlap(text: str, tag: str) -> int:
-    """How many characters at the end may be the beginning of the tag."""
+    """How many characters at the end of the text may be the beginning of the tag."""
     for size in range(min(len(tag) - 1, len(text)), 0, -1):
         if tag.startswith(text[len(text) - size :]):
             return size

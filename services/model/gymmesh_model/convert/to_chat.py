@@ -67,9 +67,10 @@ def to_chat(
 
 
 def settings_to_chat(params: Mapping[str, Any], options: ChatOptions = DEFAULT) -> Json:
-    """The chat request but its messages; raises MeshError PARAMETER_UNSUPPORTED or FIELD_INVALID.
+    """The chat request without its messages. Raises MeshError PARAMETER_UNSUPPORTED or
+    FIELD_INVALID.
 
-    params: as for `to_chat`; their input does not count.
+    params: as for `to_chat`; their input is ignored.
     """
     body: Json = {}
     rest: Json = {}
@@ -80,7 +81,7 @@ def settings_to_chat(params: Mapping[str, Any], options: ChatOptions = DEFAULT) 
             rest[key] = value
     for key, value in rest.items():
         if key in body or key == "messages":
-            raise unsupported(key, "it collides with the translation of another parameter")
+            raise unsupported(key, "another parameter already sets this key of the chat request")
         body[key] = value
     return _without_idle_tool_keys(body)
 
@@ -108,7 +109,10 @@ def _tool_choice(value: object, options: ChatOptions) -> Json:
                 raise unsupported("tool_choice.tools", "only function tools are supported")
             allowed = {"mode": value.get("mode", "auto"), "tools": [_named(one) for one in tools]}
             return {"tool_choice": {"type": "allowed_tools", "allowed_tools": allowed}}
-    raise unsupported("tool_choice", "only a mode, a named function or allowed tools are supported")
+    raise unsupported(
+        "tool_choice",
+        "only a mode (auto, none, required), a named function or allowed tools are supported",
+    )
 
 
 def _named(tool: Mapping[str, Any]) -> Json:
@@ -138,7 +142,7 @@ def _format(value: object) -> Json:
     if kind == "json_object":
         return {"response_format": {"type": "json_object"}}
     if kind != "json_schema" or not isinstance(value, Mapping):
-        raise unsupported("text.format", f"Chat Completions has no format {kind!r}")
+        raise unsupported("text.format", f"Chat Completions has no text format {kind!r}")
     for key, member in value.items():
         if key not in (*_FORMAT_KEYS, "type") and member is not None:
             raise unsupported(f"text.format.{key}", "Chat Completions has no field for it")
@@ -151,7 +155,7 @@ def _reasoning(value: object, options: ChatOptions) -> Json:
         raise field_invalid("params.reasoning", "must be an object")
     for key, member in value.items():
         if key != "effort" and member is not None:
-            raise unsupported(f"reasoning.{key}", "only the effort can be requested")
+            raise unsupported(f"reasoning.{key}", "only 'reasoning.effort' can be set")
     effort = value.get("effort")
     return {} if effort is None else {"reasoning_effort": effort}
 
@@ -166,7 +170,9 @@ def _include(value: object, options: ChatOptions) -> Json:
 
 
 def _without_idle_tool_keys(body: Json) -> Json:
-    """Endpoints refuse these keys where there are no tools; without tools they say nothing."""
+    """Removes keys about tools from a request without tools: endpoints refuse these keys, and
+    without tools the keys have no effect.
+    """
     if "tools" in body:
         return body
     body.pop("parallel_tool_calls", None)

@@ -161,7 +161,7 @@ def _text(value: object, body: Json, config: Json) -> None:
         if kind == "json_schema":
             config["responseJsonSchema"] = member.get("schema")
         elif kind not in ("text", "json_object"):
-            raise unsupported("text.format", f"Gemini has no format {kind!r}")
+            raise unsupported("text.format", f"Gemini has no text format {kind!r}")
 
 
 _WRITERS: Final[Mapping[str, Callable[[object, Json, Json], None]]] = {
@@ -225,7 +225,7 @@ class _ContentsWriter:
         elif kind == "function_call_output":
             self._output(item, place)
         else:
-            raise unsupported(f"{place}.type", f"Gemini's API has no '{kind}'")
+            raise unsupported(f"{place}.type", f"Gemini's API has no item of type '{kind}'")
 
     def _message(self, item: Mapping[str, Any], place: str) -> None:
         role, parts = item.get("role"), _parts(item.get("content"), f"{place}.content")
@@ -300,4 +300,4 @@ def _part(part: object, place: str) -> Json:
         if found is None:
             raise unsupported(f"{place}.{key}", "only a data URL in base64 is supported")
         return {"inlineData": {"mimeType": found[0], "data": found[1]}}
-    raise unsupported(f"{place}.type", f"Gemini's API has no part '{kind}'")
+    raise unsupported(f"{place}.type", f"Gemini's API has no content part of type '{kind}'")

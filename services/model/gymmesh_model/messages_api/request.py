@@ -138,7 +138,7 @@ def _reasoning(value: object) -> Json:
         raise field_invalid("params.reasoning", "must be an object")
     for key, member in value.items():
         if key != "effort" and member is not None:
-            raise unsupported(f"reasoning.{key}", "only the effort can be requested")
+            raise unsupported(f"reasoning.{key}", "only 'reasoning.effort' can be set")
     effort = value.get("effort")
     if effort is None:
         return {}
@@ -161,7 +161,7 @@ def _text(value: object) -> Json:
             schema = {"type": "json_schema", "schema": member.get("schema")}
             body = {"output_config": {"format": schema}}
         elif kind != "text":
-            raise unsupported("text.format", f"{_API} has no format {kind!r}")
+            raise unsupported("text.format", f"{_API} has no text format {kind!r}")
     return body
 
 
@@ -237,7 +237,7 @@ class _MessagesWriter:
         elif kind == "function_call_output":
             self._output(item, place)
         else:
-            raise unsupported(f"{place}.type", f"{_API} has no '{kind}'")
+            raise unsupported(f"{place}.type", f"{_API} has no item of type '{kind}'")
 
     def _message(self, item: Mapping[str, Any], place: str) -> None:
         role = item.get("role")
@@ -325,7 +325,7 @@ def _block(part: object, place: str, reasoning: bool) -> Json:
         if part.get("filename") is not None:
             made["title"] = part["filename"]
         return made
-    raise unsupported(f"{place}.type", f"{_API} has no part '{kind}'")
+    raise unsupported(f"{place}.type", f"{_API} has no content part of type '{kind}'")
 
 
 def _source(url: object, place: str) -> Json:

@@ -51,7 +51,7 @@ class MessageFold:
         if kind == "message_start":
             message = event.get("message")
             if not isinstance(message, Mapping):
-                raise AnswerInvalid("its stream starts without a message")
+                raise AnswerInvalid("an event message_start of its stream has no message")
             self._message = dict(message)
         elif kind == "content_block_start":
             self._start(event)
@@ -81,7 +81,9 @@ class MessageFold:
     def _start(self, event: Mapping[str, Any]) -> None:
         block = event.get("content_block")
         if self._message is None or not isinstance(block, Mapping):
-            raise AnswerInvalid("a block of its stream is out of place")
+            raise AnswerInvalid(
+                "a block of its stream comes before the message, or is not an object"
+            )
         if event.get("index", len(self._blocks)) != len(self._blocks):
             raise AnswerInvalid("the blocks of its stream are not in order")
         made = dict(block)

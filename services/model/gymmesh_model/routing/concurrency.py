@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 TOLERATED: Final = 0.12
-"""The share of refusals among calls up to which the width stays."""
+"""Up to this share of refused calls, the limit of concurrent calls stays as it is."""
 
 # Refusals beyond the tolerated share that are not due to chance.
 _ALARM: Final = 8.0

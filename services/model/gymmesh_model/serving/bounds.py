@@ -32,4 +32,4 @@ class CallBounds:
 
 
 UNBOUNDED: Final = CallBounds(math.inf, math.inf, MAX_TIMEOUT_S)
-"""For a backend that the program made: it has bounds of its own, or needs none."""
+"""For a backend that your program created: the backend has its own bounds, or needs none."""

@@ -157,7 +157,7 @@ class ConversationCache:
         conversation = self._held.get(key)
         parent = conversation.calls.get(ref.parent_call_id) if conversation else None
         if parent is None:
-            raise _unknown(ref, "is not held by this model service, or no longer held")
+            raise _unknown(ref, "is not in this model service: it never was, or was dropped")
         if parent.token != ref.parent_token:
             raise _unknown(ref, "differs from the one that this model service holds")
         self._held.move_to_end(key)
@@ -203,7 +203,9 @@ def _sent_prefix(sent: model_pb2.PrefixTokens, items: int) -> Prefix:
             _IDS, f"has {len(sent.token_ids)} bytes, which is not a multiple of {TOKEN_BYTES}"
         )
     if len(ends) > items:
-        raise field_invalid(_ENDS, f"has {len(ends)} ends, but there are only {items} items")
+        raise field_invalid(
+            _ENDS, f"has {len(ends)} ends, but the conversation has only {items} items"
+        )
     if ends != sorted(ends) or (ends and ends[-1] > total):
         raise field_invalid(
             _ENDS, f"must be in ascending order and at most {total}, the number of tokens"

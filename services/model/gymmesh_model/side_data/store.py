@@ -40,7 +40,7 @@ from gymmesh_runtime.errors import MeshError, field_invalid
 T = TypeVar("T")
 
 PIECE_BYTES: Final = 1024 * 1024
-"""The most bytes of a piece that is read."""
+"""The most bytes that are read as one piece."""
 _FRESH: Final = ".fresh-"
 # A file being written that is older was left behind by a process that died.
 _STALE_S: Final = 3600.0

@@ -1,4 +1,4 @@
-"""Exact tokens: what the model read and wrote, and how a conversation goes on from there. Pure."""
+"""Exact tokens: what the model read and wrote, and how a conversation continues them. Pure."""
 
 from gymmesh_model.tokens.append_only import (
     MARKS,

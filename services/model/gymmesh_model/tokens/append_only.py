@@ -44,9 +44,9 @@ _LATER_QUESTION: Final = {"role": "user", "content": "And now?"}
 class Shape:
     """What the tail of a prompt may depend on, besides the text of the new messages.
 
-    roles: of the new messages. calls: how many tool calls the answer before them made. used_tools:
-    whether the conversation had tool results before that answer. instructed: whether it begins
-    with system messages.
+    roles: the roles of the new messages. calls: how many tool calls the answer before them made.
+    used_tools: whether the conversation had tool results before that answer. instructed: whether
+    the conversation begins with system messages.
     """
 
     roles: tuple[str, ...]
@@ -57,7 +57,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class NewMessages:
-    """Chat messages behind an answer.
+    """Chat messages after an answer.
 
     calls: the tool calls of that answer. used_tools: as in Shape. instructions: the system
     messages that the conversation begins with.
@@ -76,10 +76,11 @@ class NewMessages:
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """What the template puts behind a last answer; tokens as bytes, empty where it puts nothing.
+    """What the template puts after a last answer. Tokens as bytes; empty: the template puts nothing
+    there.
 
-    answer: behind the mark of an answer with the shape's calls, so that the rest of a call comes
-    first. plain: behind an answer without calls.
+    answer: the tokens after the mark of an answer with the shape's calls; they begin with the rest
+    of a call. plain: the tokens after an answer without calls.
     """
 
     answer: bytes
@@ -87,8 +88,8 @@ class Ends:
 
 
 def histories(new: NewMessages) -> list[list[Json]]:
-    """Made-up conversations before the answer. The first is the one that tails are read off; the
-    others are those that must give the same tail.
+    """Invented conversations before the answer. Tails are derived with the first conversation; the
+    others must produce the same tail.
     """
     said = new.instructions
     used = [_called([_call({})]), _result()] if new.used_tools else []
@@ -111,7 +112,7 @@ def answer(calls: Sequence[Json], mark: str, *, reasons: bool = False) -> Json:
 
 
 def common_tail(one: bytes, other: bytes) -> bytes:
-    """The tokens that both end with."""
+    """The tokens with which both renderings end."""
     shared = common_tokens(_reversed(one), _reversed(other))
     return one[len(one) - shared * TOKEN_BYTES :]
 
@@ -119,9 +120,9 @@ def common_tail(one: bytes, other: bytes) -> bytes:
 def behind(prefix: Prefix, tail: bytes, ends: Ends) -> bytes | None:
     """The tokens after the known ones; None if the answer's end is unclear.
 
-    tail: behind the mark, as read off. An answer that ended with a stop token has sampled a part
-    of the tail already: that token, or the one that stands for the template's. An answer that was
-    cut gets the template's.
+    tail: the tokens after the mark, as derived. An answer that ended with a stop token has already
+    sampled a part of the tail: the template's stop token, or another token in its place. An answer
+    that was cut off gets the template's stop token.
     """
     last = prefix.tokens[-TOKEN_BYTES:]
     most = max(len(ends.answer), TOKEN_BYTES)
@@ -143,7 +144,9 @@ def behind(prefix: Prefix, tail: bytes, ends: Ends) -> bytes | None:
 
 
 def _end_begins(tail: bytes, ends: Ends, most: int) -> int | None:
-    """Where in the tail the template's end of the answer begins, the rest of a call left out."""
+    """The offset in the tail at which the template's end of the answer begins, after the rest of a
+    call.
+    """
     if ends.answer == ends.plain:
         return 0
     if ends.plain:

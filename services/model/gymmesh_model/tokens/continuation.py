@@ -8,11 +8,11 @@ of renderings:
 1. The new conversation's rendering begins with the known tokens: the rest is the tail.
 2. It begins with the parent prompt's own rendering, and then the parent's output: again the
    rest is the tail. (Earlier answers were tokenised differently, this one was not.)
-3. The rendering up to the answer (CLOSED) is a prefix of the new one: what the new one has more
-   is the tail, and before it comes what the template puts after the answer's stop token, which
-   the model did not write (a line feed, mostly). An output that was cut off gets the stop token
-   from the template, too; where that ends the answer shows in a rendering that leaves the
-   answer open (OPEN).
+3. The rendering up to the answer (CLOSED) is a prefix of the new rendering: the rest of the new
+   rendering is the tail. Before the tail come the tokens that the template puts after the answer's
+   stop token, and that the model did not write (usually a line feed). If the output was cut off,
+   the template's stop token comes there, too. A rendering that leaves the answer open (OPEN) shows
+   where this stop token begins.
 
 In the third case the template must not have rewritten the history: CLOSED is a prefix of the new
 rendering, the conversation before the answer (BEFORE) is a prefix of CLOSED, the answer's reasoning
@@ -161,7 +161,7 @@ def _history(known: KnownPrefix, renders: Renders) -> View | Rewritten | None:
 
 
 def _seam(known: KnownPrefix, renders: Renders) -> View | Tail | Rewritten:
-    """The tail, what the template puts after the answer's stop token first."""
+    """The tail. It begins with what the template puts after the answer's stop token."""
     prefix, closed = known.prefix, renders.get(View.CLOSED)
     added = renders.get(View.PROMPT)[len(closed) :]
     last = prefix.tokens[-TOKEN_BYTES:]
@@ -195,8 +195,8 @@ def _answer_begins(known: KnownPrefix, renders: Renders) -> bytes:
 
 
 def _begins_rendered(tokens: bytes, prefix: Prefix) -> int:
-    """How many bytes of the tokens are the rendering of the parent's prompt; 0 when they do not
-    begin with it.
+    """How many bytes of the tokens are the rendering of the parent's prompt; 0 if the tokens do not
+    begin with this rendering.
     """
     if prefix.is_rendered:
         prompt = prefix.prompt

@@ -31,7 +31,7 @@ def pack_logprobs(values: Any) -> bytes:
 
 
 def count(ids: bytes) -> int:
-    """How many there are."""
+    """The number of token ids or log probabilities in the bytes."""
     return len(ids) // TOKEN_BYTES
 
 
@@ -69,19 +69,20 @@ class Prefix:
 
     Attributes:
         tokens: the parent call's prompt and output; int32, little-endian.
-        items: how many leading items of the call's `input` they cover.
-        first_items: how many of these the chain's first prompt held.
-        first_tokens: how many of the tokens are that prompt's.
-        output_tokens: how many tokens at their end the parent call sampled.
-        closed: whether these end with the model's stop token; None: not known.
-        rendered: how the parent's prompt was rendered, where that is known and something else
-            than its tokens.
-        is_rendered: whether the parent's prompt was rendered whole, so that its tokens are it.
-        rewritten: True when the caller changed items that the tokens stand for, so that they
-            cannot be continued but only compared with.
-        preamble: a digest of the instructions, the tools and the template's arguments that the
-            tokens begin with; empty: not known.
-        side_rows: by the name of side data, how many leading tokens have a row already.
+        items: how many leading items of the call's `input` the tokens cover.
+        first_items: how many of these items the chain's first prompt had.
+        first_tokens: how many of the tokens belong to that first prompt.
+        output_tokens: how many of the last tokens the parent call sampled.
+        closed: whether the sampled tokens end with the model's stop token; None: not known.
+        rendered: how the parent's prompt was rendered, if this is known and differs from the
+            prompt's tokens.
+        is_rendered: whether the parent's prompt was rendered as a whole, so that its tokens are the
+            rendering.
+        rewritten: True if the caller changed items that the tokens stand for. The tokens can then
+            be compared, but not continued.
+        preamble: a digest of the instructions, the tools and the template's arguments with which
+            the tokens begin; empty: not known.
+        side_rows: for each name of side data, how many leading tokens already have a row.
     """
 
     tokens: bytes
@@ -98,20 +99,20 @@ class Prefix:
 
     @property
     def prompt(self) -> bytes:
-        """What the parent call read."""
+        """The tokens that the parent call read."""
         return self.tokens[: len(self.tokens) - self.output_tokens * TOKEN_BYTES]
 
     @property
     def output(self) -> bytes:
-        """What the parent call sampled."""
+        """The tokens that the parent call sampled."""
         return self.tokens[len(self.tokens) - self.output_tokens * TOKEN_BYTES :]
 
 
 def weights_spans(
     said: Iterable[tuple[int, int] | tuple[int, int, str]],
 ) -> list[tokens_pb2.WeightsSpan]:
-    """Spans of versions with the first output token of each, and the adapter's name, if there is
-    one. Raises AnswerInvalid for such as leave open which version sampled a token.
+    """Spans of weights versions with the first output token of each span, and the adapter's name if
+    there is one. Raises AnswerInvalid if the spans don't show which version sampled a token.
     """
     spans: list[tokens_pb2.WeightsSpan] = []
     try:
@@ -130,14 +131,16 @@ def weights_spans(
 
 @dataclass(slots=True)
 class TokenRecord:
-    """A backend fills it in while it answers, so an aborted call keeps its tokens so far.
+    """The tokens of one call. A backend adds them while it answers, so an aborted call keeps its
+    tokens so far.
 
     The prompt is the first `prefix_tokens` tokens of the call's prefix, and then `prompt`.
 
     Attributes:
         prompt: the prompt's tokens after the prefix; int32, little-endian.
         prefix_tokens: how many tokens of the prefix the prompt begins with: all, or none.
-        output, logprobs: those of the sampled tokens, in pieces; int32 and float32, little-endian.
+        output, logprobs: the ids and log probabilities of the sampled tokens, in pieces; int32 and
+            float32, little-endian.
         weights: the versions of the sampling weights; empty if the backend does not report them.
         fork: why the prompt does not begin with the prefix.
         closed: whether the output ends with the model's stop token; None: unknown.
@@ -148,10 +151,10 @@ class TokenRecord:
         distribution: the distribution of the log probabilities.
         constraint: the constraint on sampling the whole output, if any.
         constrained: the constrained parts in order, if only parts of the output were.
-        side_asked: the names of side data that are wanted and can be had.
-        side_data: its rows as the backend gave them, until they are stored.
-        stored: the references to what was stored.
-        side_rows: as Prefix has it, this call included.
+        side_asked: the names of side data that were requested and that the backend can return.
+        side_data: the rows of side data from the backend, until they are stored.
+        stored: the references to the stored side data.
+        side_rows: as in Prefix, including the rows of this call.
     """
 
     logprobs_asked: bool = False
@@ -175,7 +178,7 @@ class TokenRecord:
     side_rows: Mapping[str, int] = field(default_factory=dict)
 
     def begin_again(self) -> None:
-        """Forgets the output of a try that failed."""
+        """Discards the output of a failed try."""
         self.output.clear()
         self.logprobs.clear()
         self.weights.clear()

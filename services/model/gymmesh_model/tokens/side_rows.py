@@ -1,4 +1,4 @@
-"""Rows of side data as a backend gives them, before they are stored. Pure."""
+"""Rows of side data as a backend returns them, before they are stored. Pure."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ SideBytes: TypeAlias = bytes | bytearray | memoryview
 
 @dataclass(frozen=True, slots=True)
 class SideRows:
-    """A row for each of a stretch of a call's tokens.
+    """A row of side data for each of several consecutive tokens of a call.
 
     Attributes:
-        name: what it is, such as `routed_experts`.
-        dtype: the type of a number, as SideData has it; little-endian.
-        shape: of one row; empty: one number.
+        name: the name of the side data, such as `routed_experts`.
+        dtype: the type of the numbers, as in SideData; little-endian.
+        shape: the shape of one row; empty: a row is one number.
         first_token: the first token with a row, counted over the call's whole prompt and output.
         data: the numbers, row after row.
     """
@@ -32,15 +32,15 @@ class SideRows:
 
     @classmethod
     def of_array(cls, name: str, array: Any, *, first_token: int = 0) -> SideRows:
-        """Rows from a numpy array whose first axis is the token. Its memory is shared, not copied,
-        where it is contiguous.
+        """Rows from a numpy array whose first axis is the token. The memory of a contiguous array
+        is shared, not copied.
         """
         kept = array if array.flags.c_contiguous else array.copy(order="C")
         data = memoryview(kept.reshape(-1).view("uint8"))
         return cls(name, str(kept.dtype), tuple(kept.shape[1:]), first_token, data)
 
     def checked(self, total: int) -> SideRows:
-        """The same, with `data` as a memoryview of bytes.
+        """These rows after a check, with `data` as a memoryview of bytes.
 
         total: how many tokens the prompt and output have. Raises AnswerInvalid for rows that can't
         be theirs.
@@ -75,11 +75,12 @@ class SideRows:
 
     @property
     def end(self) -> int:
-        """The token after the last row's."""
+        """The first token after the last token with a row."""
         return self.first_token + self.tokens
 
     def followed_by(self, other: SideRows) -> SideRows:
-        """These rows and those of `other` behind them; a row that both have is this one's.
+        """These rows, followed by the rows of `other`. For a token with a row in both, the row of
+        this object is kept.
 
         Raises AnswerInvalid for rows of another type, and for a gap.
         """
@@ -91,7 +92,7 @@ class SideRows:
         return replace(self, data=bytes(self.data) + bytes(rest.data))
 
     def behind(self, known: int) -> SideRows:
-        """Without the rows of the first `known` tokens; the numbers are not copied."""
+        """These rows without the rows of the first `known` tokens. The numbers are not copied."""
         skipped = min(max(known - self.first_token, 0), self.tokens)
         if not skipped:
             return self
@@ -100,9 +101,10 @@ class SideRows:
 
 
 def picked(name: str, given: Any, asked: frozenset[str], total: int) -> list[SideRows]:
-    """The side data of an engine's answer that was asked for, checked.
+    """The requested side data of an engine's answer, checked.
 
-    name: whose answer it is, for errors. given: what the engine returned. Raises AnswerInvalid.
+    name: the name of the engine or model, for errors. given: what the engine returned. Raises
+    AnswerInvalid.
     """
     found: dict[str, SideRows] = {}
     for one in given:
@@ -121,9 +123,9 @@ def picked(name: str, given: Any, asked: frozenset[str], total: int) -> list[Sid
 
 
 def rows_known(known: Mapping[str, int], name: str, first_token: int, tokens: int) -> int:
-    """How many leading tokens have a row without a gap, once a call added its own.
+    """How many leading tokens have a row without a gap, including the rows that this call added.
 
-    known: the same before the call, by name.
+    known: this number before the call, by the side data's name.
     """
     before = known.get(name, 0)
     return max(before, first_token + tokens) if first_token <= before else before

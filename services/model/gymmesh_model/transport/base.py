@@ -19,12 +19,13 @@ from typing import Final, Protocol
 import msgspec
 
 MAX_BODY: Final = 64 * 1024 * 1024
-"""Bytes of an answer's body, at most."""
+"""The most bytes of an answer's body."""
 
 Body = bytes | Callable[[], bytes]
-"""What is sent: bytes, or a function that makes them each time they are sent.
+"""The body to send: bytes, or a function that creates the bytes each time they are sent.
 
-The latter need not be kept in memory while an answer is waited for, which may take minutes.
+With a function, the bytes need not stay in memory while the client waits for the answer, which may
+take minutes.
 """
 
 

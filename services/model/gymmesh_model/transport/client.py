@@ -29,7 +29,7 @@ from gymmesh_model.transport.target import HttpTarget
 IS_FACE = True  # see tools/import_faces.py
 
 MAX_HEAD: Final = 64 * 1024
-"""Bytes of an answer's head, at most. aiohttp reads at most 128 headers."""
+"""The most bytes of an answer's head. aiohttp reads at most 128 headers."""
 
 _CLOSE_SECONDS: Final = 5.0
 # How long an answer that its reader has left may take to end, so that its connection is kept.

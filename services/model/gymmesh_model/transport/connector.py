@@ -48,7 +48,7 @@ class Link(msgspec.Struct, eq=False):
 
 
 current_link: Final[ContextVar[Link]] = ContextVar("current_link")
-"""Of the request that the running task sends."""
+"""The link of the request that the running task sends."""
 
 
 class _NoneKept(Exception):

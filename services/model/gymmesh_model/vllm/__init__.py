@@ -1,4 +1,4 @@
-"""vLLM run by the model service: as a process of its own, or in the service's process."""
+"""Runs vLLM for the model service: as a separate process, or in the service's process."""
 
 from gymmesh_model.vllm.command import logprob_distribution, served_name
 from gymmesh_model.vllm.config import EngineConfig, ServeConfig

@@ -1,8 +1,8 @@
 """Runs one command in its own process group, and ends the group when the parent process ends.
 
-A vLLM has several processes that use a GPU's memory. None of them may outlive the model service,
-even if the service is killed. So this small process runs between the two. It imports nothing of the
-project, and is run by its path.
+vLLM has several processes that use a GPU's memory. None of these processes may outlive the model
+service, even if the service is killed. So this small process runs between the service and vLLM. It
+imports nothing of the project, and is run by its path.
 
 Its protocol: the first line on stdin is JSON, `{"argv", "env", "stop_s"}`. It writes to stdout
 `{"pid": …}` (also the group's id) or `{"error": …}`, and at the end `{"status": …}`, as in Python's
@@ -26,7 +26,7 @@ _POLL_SECONDS = 0.1
 
 
 def main() -> int:
-    """Runs the command to its end; returns the status that this process is to end with."""
+    """Runs the command to its end. Returns the exit status for this process."""
     order = json.loads(sys.stdin.buffer.readline())
     asked: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -55,7 +55,7 @@ def main() -> int:
 
 
 def _parent_gone() -> bool:
-    """Waits a moment for stdin to end."""
+    """Waits a short time for stdin to end."""
     ready, _, _ = select.select([0], [], [], _POLL_SECONDS)
     return bool(ready) and not os.read(0, 4096)
 

@@ -1,14 +1,15 @@
-"""Kills processes that were not ended in order when its parent has gone.
+"""Kills leftover processes if its parent process ends without having ended them.
 
-vLLM's engine computes in processes that do not notice when the one that loaded it is killed: they
-would keep a GPU's memory for ever. This small process stays behind for them. It knows nothing of
-the project, and is run by its path.
+vLLM's engine computes in several processes. They do not notice if the process that loaded the
+engine is killed, and would keep a GPU's memory for ever. This small process outlives the parent to
+kill them. It imports nothing of the project, and is run by its path.
 
-Its contract: the first line on stdin is a mark, a setting of the environment (`NAME=value`) that
-the processes are started with. They are looked for in /proc each second until a further line,
-which may come again, names some by number; those count with all that descend from them. (Marks
-alone would not do: a process that changes its title writes over its environment.) A line `well`
-says that all have ended in order. When stdin ends without it, all known processes are killed.
+Its contract: the first line on stdin is a mark, an environment variable (`NAME=value`) with which
+the processes are started. This process looks for them in /proc each second, until a further line
+names some processes by number. From then on, these processes and all their descendants are known.
+Such lines can be repeated. (Marks alone don't suffice: a process that changes its title overwrites
+its environment.) A line `well` says that all processes have ended in order. If stdin ends without
+this line, all known processes are killed.
 """
 
 from __future__ import annotations
@@ -26,13 +27,15 @@ _PAUSE_SECONDS = 0.1
 
 
 class KnownProcesses:
-    """Processes by number and start time, so that none is taken for another."""
+    """Processes by number and start time, so that a reused number is not mistaken for an earlier
+    process.
+    """
 
     def __init__(self) -> None:
         self._started: dict[int, str] = {}
 
     def add(self, pids: set[int]) -> None:
-        """Adds them, and all descendants of them and of those known."""
+        """Adds processes, and all descendants of the added and of the known processes."""
         table = _table()
         alive = {pid for pid in self._started if self._is(pid, table)}
         found = (pids | alive) & table.keys()
@@ -51,7 +54,7 @@ class KnownProcesses:
 
 
 def main() -> None:
-    """Listens to stdin until it ends."""
+    """Reads stdin until it ends, and kills the known processes if needed."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     known, mark, text = KnownProcesses(), b"", b""
@@ -90,7 +93,7 @@ def _marked(mark: bytes) -> set[int]:
 
 
 def _table() -> dict[int, tuple[int, str]]:
-    """Each process's parent and start time."""
+    """The parent and the start time of each process."""
     found = {}
     for pid in _pids():
         with contextlib.suppress(OSError, IndexError):

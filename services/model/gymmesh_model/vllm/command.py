@@ -1,4 +1,4 @@
-"""The command line of `vllm serve`, and the names in it. Pure."""
+"""Builds the command line of `vllm serve`, and the names in it. Pure."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _CALLED = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What to start.
+    """The command to start.
 
-    argv: the executable and its arguments. env: the whole environment; may hold secrets, hence
-    no part of the repr.
+    argv: the executable and its arguments. env: the whole environment. It can contain secrets, so
+    the repr omits it.
     """
 
     argv: list[str]
@@ -34,7 +34,8 @@ class Command:
 
 
 def served_name(model: str) -> str:
-    """The name itself, and of a directory's path the last part, which says nothing of the machine.
+    """The model's name. For the path of a directory: the path's last part, which reveals nothing
+    about the machine.
 
     `org/model` is a name; a path begins with `/`, `.` or `~`.
     """
@@ -42,7 +43,7 @@ def served_name(model: str) -> str:
 
 
 def model_arguments(config: EngineConfig, name: str) -> list[str]:
-    """The model and its arguments; `name` is what requests call it."""
+    """The model and its arguments. `name`: the model's name in requests."""
     made = [config.model, "--served-model-name", name]
     if config.tensor_parallel > 1:
         made += ["--tensor-parallel-size", str(config.tensor_parallel)]
@@ -52,7 +53,8 @@ def model_arguments(config: EngineConfig, name: str) -> list[str]:
 
 
 def exact_tokens(args: list[str]) -> list[str]:
-    """The flags that exact tokens are cheaper and better with, where `args` are silent on them.
+    """The flags that make exact tokens cheaper and better, without the flags that `args` already
+    set.
 
     By default the endpoints that render conversations and report the weights' versions are off,
     and log probabilities are those of the model at temperature 1.
@@ -63,7 +65,9 @@ def exact_tokens(args: list[str]) -> list[str]:
 
 
 def logprob_distribution(args: list[str]) -> tokens_pb2.LogprobDistribution.ValueType:
-    """Which distribution a server's log probabilities are of, when started with these arguments."""
+    """The distribution of a server's log probabilities, if the server was started with these
+    arguments.
+    """
     found = _SAMPLED
     for place, one in enumerate(args):
         if _flag(one) == _MODE:
@@ -86,9 +90,9 @@ def serve_command(
 ) -> Command:
     """`vllm serve` for a configured model.
 
-    name: what requests call the model. port: a free one. executable: its path. api_key: what
-    calls must show; it goes into the environment, since anybody can read arguments.
-    environment: of the model service.
+    name: the model's name in requests. port: a free port. executable: the path of `vllm`. api_key:
+    the key that calls must send. The key is put into the environment, since any user of the machine
+    can read arguments. environment: the environment of the model service.
     """
     argv = [executable, "serve", *model_arguments(config, name)]
     argv += ["--host", config.host, "--port", str(port)]
@@ -101,6 +105,6 @@ def serve_command(
 
 
 def base_url(host: str, port: int) -> str:
-    """Where the server is called, version included."""
+    """The server's base URL, including the API version."""
     called = _CALLED.get(host, host)
     return f"http://[{called}]:{port}/v1" if ":" in called else f"http://{called}:{port}/v1"

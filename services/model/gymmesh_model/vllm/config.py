@@ -1,4 +1,4 @@
-"""The configuration of a vLLM that the model service runs itself."""
+"""The configuration of vLLM if the model service runs vLLM itself."""
 
 from __future__ import annotations
 
@@ -55,13 +55,15 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     def _check_flag(self, flag: str) -> None:
         own = _OWN_FLAGS.get(flag)
         if own in self.__struct_fields__:
-            raise ValueError(f"'args' must not have {flag}: give it as '{own}'")
+            raise ValueError(f"'args' must not contain {flag}: set the key '{own}' instead")
         if flag in _OWN_FLAGS:
             raise ValueError(
-                f"'args' must not have {flag}: an engine in this process has no server"
+                f"'args' must not contain {flag}: an engine in this process has no server"
             )
         if flag in _TRAINER_ONLY:
-            raise ValueError(f"'args' must not have {flag}: give it as '{_TRAINER_ONLY[flag]}'")
+            raise ValueError(
+                f"'args' must not contain {flag}: set the key '{_TRAINER_ONLY[flag]}' instead"
+            )
 
 
 class ServeConfig(EngineConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):

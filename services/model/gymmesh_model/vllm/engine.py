@@ -1,4 +1,4 @@
-"""vLLM's engine in this process: loading it, and its application, which knows its whole API.
+"""Loads vLLM's engine in this process, and its ASGI application, which offers vLLM's whole API.
 
 vLLM is imported here and nowhere else, when an engine is loaded. Its processes (the engine's core
 and its workers) are started by `spawn`: forking a process that has threads and gRPC would hang.
@@ -31,20 +31,21 @@ _ENVIRONMENT: Final = {
 }
 
 Spans = list[tuple[str, int]]
-"""Versions of the weights, and the first output token of each."""
+"""Versions of the weights, each with its first output token."""
 
 spans_of_call: contextvars.ContextVar[Spans | None] = contextvars.ContextVar(
     "spans_of_call", default=None
 )
-"""Where the versions that sampled go, for calls made in a context that sets it."""
+"""The list that receives the versions that sampled, for calls in a context that sets this variable.
+"""
 
 
 class EngineError(Exception):
-    """The engine is not there; the message is one sentence."""
+    """The engine is not available. The message is one sentence."""
 
 
 class InProcessVllm:
-    """One engine and its life. model: what requests call it."""
+    """One engine, from its start to its end. model: the model's name in requests."""
 
     def __init__(self, config: EngineConfig, model: str) -> None:
         self._config = config
@@ -57,11 +58,12 @@ class InProcessVllm:
         self._stopped = False
 
     async def start(self) -> Any:
-        """Loads the model and returns the ASGI application that answers for it. Once.
+        """Loads the model and returns the ASGI application that answers its requests. Call this
+        once.
 
-        Raises EngineError when vLLM is missing, refuses its arguments, fails or is not ready in
-        time; no process is left running then. Loading that can't be interrupted runs to its end,
-        and what it loaded is ended at once.
+        Raises EngineError if vLLM is missing, refuses its arguments, fails or is not ready in time.
+        No process is left running then. If the loading can't be interrupted, it runs to its end,
+        and the loaded engine is then ended at once.
         """
         if problem := _EXTRA.problem("'engine'"):
             raise EngineError(
@@ -87,7 +89,7 @@ class InProcessVllm:
             raise EngineError(f"the engine {what}") from None
 
     async def stop(self) -> None:
-        """Ends its processes; harmless at any time, and twice."""
+        """Ends the engine's processes. Can be called at any time, also twice."""
         with self._lock:
             self._stopped = True
             if self._loading:
@@ -104,13 +106,13 @@ class InProcessVllm:
 
     @property
     def failure(self) -> str | None:
-        """Why it does not answer any more, when it has died."""
+        """Why the engine no longer answers; None unless the engine has died."""
         if self._engine is not None and self._engine.errored:
             return "vLLM's engine in this process has died; its log says why"
         return None
 
     async def version(self) -> object:
-        """What it calls its weights; None when that cannot be had."""
+        """The engine's name of its weights; None if the engine can't report it."""
         if self._engine is None:
             return None
         try:
@@ -119,7 +121,7 @@ class InProcessVllm:
             return None
 
     async def announce(self, version: int) -> None:
-        """Tells it that its weights are of another version from now on. Raises EngineError."""
+        """Sets the weights version that the engine reports from now on. Raises EngineError."""
         if self._engine is None:
             raise EngineError("the engine is not running")
         try:
@@ -129,7 +131,7 @@ class InProcessVllm:
             raise EngineError(f"the engine did not accept the weights' version: {said}") from None
 
     def _load(self) -> tuple[Any, Any]:
-        """Loads in a thread; ends the engine itself when nobody waits for it any more."""
+        """Loads the engine, in a thread. Ends the engine if nobody waits for it any more."""
         engine = None
         try:
             with self._reaper.marking():
@@ -146,7 +148,7 @@ class InProcessVllm:
                 self._reaper.stop()
 
     async def _give_up(self, loading: asyncio.Future[Any], before: set[Any]) -> None:
-        """Ends a loading that cannot be cancelled: without its processes it fails by itself."""
+        """Ends a loading that can't be cancelled: without its processes, the loading fails."""
         if not loading.done():
             _kill(set(multiprocessing.active_children()) - before)
             await asyncio.wait([loading], timeout=_STOP_SECONDS)
@@ -156,7 +158,7 @@ class InProcessVllm:
 
 
 def _load(config: EngineConfig, model: str) -> tuple[Any, Any]:
-    """vLLM's arguments and engine. Blocks for a minute or more."""
+    """Creates vLLM's arguments and engine. Blocks for a minute or more."""
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     from vllm.engine.arg_utils import AsyncEngineArgs
@@ -191,7 +193,7 @@ async def _application(args: Any, engine: Any) -> Any:
 
 
 def _noting_spans(generate: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds what vLLM's chat answers leave out: which weights sampled which token."""
+    """Records which weights sampled which token, since vLLM's chat answers don't have this."""
 
     async def noting(*given: Any, **named: Any) -> AsyncGenerator[Any, None]:
         spans = spans_of_call.get()
@@ -211,6 +213,6 @@ def _kill(children: set[Any]) -> None:
 
 
 def _retrieve(loading: asyncio.Future[Any]) -> None:
-    """Takes the result of a loading that was given up, which asyncio would otherwise log."""
+    """Retrieves the result of an abandoned loading, which asyncio would otherwise log."""
     if not loading.cancelled():
         loading.exception()

@@ -1,6 +1,7 @@
-"""Follows the log of a process: keeps its end, shows it, and writes it to a file if wanted.
+"""Follows the log of a process: keeps the log's end, shows each line, and writes it to a file if
+requested.
 
-And says in one sentence, with that end, why a vLLM is not there.
+It also builds the message that says why vLLM is not running: one sentence, then the log's end.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ _log = logging.getLogger("gymmesh.model.vllm")
 
 
 class LogFollower:
-    """Reads one stream to its end. name: the model's in the mesh, which begins each line shown.
+    """Reads one stream to its end. name: the model's name in the mesh, with which each shown line
+    begins.
 
     path: a file that the lines are appended to, or None. Raises OSError when it can't be opened.
     """
@@ -51,7 +53,7 @@ class LogFollower:
         return list(self._tail)
 
     async def end(self, seconds: float) -> None:
-        """Waits for the stream's end, but no longer than that; then stops reading."""
+        """Waits at most `seconds` for the stream's end, then stops reading."""
         await asyncio.wait([self._task], timeout=seconds)
         await cancel_and_wait(self._task)
 
@@ -78,7 +80,7 @@ class LogFollower:
                 self._file.write(f"{text}\n")
             except OSError as error:  # a full disk is no reason to lose the model
                 _log.warning(
-                    "model %s: cannot write to serve.log any more: %s",
+                    "model %s: stopped writing the log file that serve.log names: %s",
                     self._name,
                     error.strerror,
                 )
@@ -87,7 +89,7 @@ class LogFollower:
 
 
 def ended(status: int | None) -> str:
-    """How a process ended: `status` as Python's subprocess gives it, None when not known."""
+    """How a process ended. `status`: as Python's subprocess returns it; None: not known."""
     if status is None:
         return "ended"
     if status >= 0:
@@ -100,12 +102,12 @@ def ended(status: int | None) -> str:
 
 
 def sentence(model: str, what: str) -> str:
-    """What became of the server of a model."""
+    """A sentence that says what happened to the server of a model."""
     return f"`vllm serve {model}` {what}"
 
 
 def with_log(said: str, tail: Iterable[str]) -> str:
-    """A sentence, and below it the end of the log."""
+    """A sentence, and the end of the log below it."""
     text = "\n".join(tail)[-_TAIL_CHARACTERS:]
     end = f"the end of its log:\n{text}" if text.strip() else "it logged nothing"
     return f"{said}; {end}"

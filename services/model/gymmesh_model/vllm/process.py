@@ -34,16 +34,19 @@ _log = logging.getLogger("gymmesh.model.vllm")
 
 
 class ServeError(Exception):
-    """vLLM is not there; the message is one sentence and, where there is one, its log's end."""
+    """vLLM is not running. The message is one sentence, followed by the end of vLLM's log if there
+    is one.
+    """
 
 
 class VllmProcess:
-    """One `vllm serve` and its life.
+    """One process of `vllm serve`, from its start to its end.
 
-    name: the model's in the mesh. model: what requests call it. api_key: what it asks for;
-    by default a random one. environment: what it inherits, by default everything.
+    name: the model's name in the mesh. model: the model's name in requests. api_key: the key that
+    the server requires; by default a random key. environment: the environment variables that the
+    server inherits; by default all.
 
-    Raises ServeError when no port is free.
+    Raises ServeError if no port is free.
     """
 
     def __init__(
@@ -71,13 +74,13 @@ class VllmProcess:
         self._group = 0
         self._stopping = False
         self.failure: str | None = None
-        """One sentence on why it is not running, when it ended by itself."""
+        """One sentence that says why the server is not running, if it ended by itself."""
 
     async def start(self) -> None:
-        """Starts it and returns when it answers. Once.
+        """Starts the server, and returns when it answers. Call this once.
 
-        Raises ServeError when it cannot be started, ends, or is not ready in time; nothing is
-        left running then, nor when this is cancelled.
+        Raises ServeError if the server can't be started, ends, or is not ready in time. No process
+        is left running then, nor if this call is cancelled.
         """
         try:
             async with asyncio.timeout(self._config.ready_s):
@@ -93,12 +96,14 @@ class VllmProcess:
             raise
 
     async def wait(self, seconds: float) -> None:
-        """Returns when it has ended, after as many seconds at the latest."""
+        """Returns when the server has ended, or after this many seconds."""
         if self._watch is not None:
             await asyncio.wait([self._watch], timeout=seconds)
 
     async def stop(self) -> None:
-        """Ends its processes, by force after `stop_s`; harmless at any time, and twice."""
+        """Ends the server's processes, by force after `stop_s`. Can be called at any time, also
+        twice.
+        """
         self._stopping = True
         guard, self._guard = self._guard, None
         try:
@@ -131,7 +136,7 @@ class VllmProcess:
         try:
             self._follower = LogFollower(guard.stderr, self._name, config.log)
         except OSError as error:
-            why = f"cannot write serve.log, {config.log}: {error.strerror or error}"
+            why = f"cannot write the log file {config.log} (serve.log): {error.strerror or error}"
             raise ServeError(why) from None
         order = {"argv": command.argv, "env": command.env, "stop_s": config.stop_s}
         # By the pipe: arguments can be read by other users.
@@ -159,7 +164,9 @@ class VllmProcess:
         _log.error("model %s: %s", self._name, self._with_log(self.failure))
 
     async def _ready(self) -> None:
-        """Returns when it answers to its key; raises ServeError when it has ended."""
+        """Returns when the server answers a call with its key. Raises ServeError if the server has
+        ended.
+        """
         import aiohttp
 
         assert self._watch is not None  # set by _spawn

@@ -1,4 +1,4 @@
-"""Ends the processes started here when this one ends, even if it is killed."""
+"""Ends the processes started here when this process ends, even if this process is killed."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _SECONDS: Final = 5.0
 
 
 class Reaper:
-    """Watches over the processes started within `marking`, where there is a /proc."""
+    """Watches the processes started within `marking`, on systems with /proc."""
 
     def __init__(self) -> None:
         self._value = secrets.token_hex(16)
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Starts the process that stays behind; once, and outside of `marking`."""
+        """Starts the process that outlives this one. Call this once, outside of `marking`."""
         if not Path("/proc/self/environ").exists():
             return
         self._process = subprocess.Popen(
@@ -38,7 +38,7 @@ class Reaper:
 
     @contextlib.contextmanager
     def marking(self) -> Iterator[None]:
-        """Watches over all processes started in the block, and their descendants."""
+        """Watches all processes started in the block, and their descendants."""
         os.environ[_NAME] = self._value
         try:
             yield
@@ -46,11 +46,11 @@ class Reaper:
             os.environ.pop(_NAME, None)
 
     def watch(self, pids: Iterable[int]) -> None:
-        """What was started has settled, and comes down to these processes and their children."""
+        """Sets the processes to watch once all are started: these processes and their children."""
         self._tell(" ".join(str(pid) for pid in pids))
 
     def stop(self) -> None:
-        """All have ended in order: nothing is to be killed. Harmless twice."""
+        """Reports that all processes ended in order: none is killed. Can be called twice."""
         process, self._process = self._process, None
         if process is not None:
             with contextlib.suppress(OSError, subprocess.TimeoutExpired):

@@ -1,4 +1,4 @@
-"""Trying out an environment as `gym-cli env test` does: made-up calls, and what they found."""
+"""The checks of `gym-cli env test`: they call an environment with made-up calls."""
 
 from gymmesh_resource.checks.calls import Finding
 from gymmesh_resource.checks.trial import try_out

@@ -1,4 +1,4 @@
-"""The calls that checks make, of one environment as an agent makes them, and what they find."""
+"""The calls that checks make of one environment, as an agent does, and the findings."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Warned(Exception):
 
 
 class EnvironmentCalls:
-    """Calls one open environment. `tasks`: instead of its example tasks."""
+    """Calls one open environment. `tasks`: replace its example tasks."""
 
     def __init__(
         self, service: ResourceService, directory: PeerDirectory, tasks: Sequence[rollout_pb2.Task]
@@ -79,7 +79,7 @@ class EnvironmentCalls:
         return about
 
     async def tasks(self) -> list[rollout_pb2.Task]:
-        """The tasks to try it with; may be none."""
+        """The tasks for the checks; may be empty."""
         if self._given:
             return list(self._given)
         request = resource_pb2.ListTasksRequest(page_size=1000)
@@ -125,7 +125,7 @@ class EnvironmentCalls:
         task: rollout_pb2.Task,
         transcript: Sequence[responses_pb2.Item] = (),
     ) -> str:
-        """What the verifier makes of a transcript; raises MeshError for a fault."""
+        """The verdict on a transcript, in words. Raises MeshError for a fault."""
         request = verify_pb2.VerifyRequest(
             session_id=session_id,
             task=task,

@@ -1,5 +1,5 @@
-"""Recognises rows that another NeMo Gym server judges, so that no environment judges them by wrong
-rules.
+"""Recognises rows of NeMo Gym that a different server of it judges, so that no row is judged
+wrongly.
 
 Many servers' rows have `expected_answer` and mean different things by it: an option's letter, a
 point on a screen, a command. Two things distinguish them: `agent_ref`, whose name contains the
@@ -58,7 +58,7 @@ JUDGED_OTHERWISE: Mapping[str, str] = {
 
 
 def server_of(task: Task) -> str:
-    """The server that the row's `agent_ref` names; empty if `agent_ref` names no known server."""
+    """The server that the row's `agent_ref` is of; empty where it says nothing."""
     ref = task.payload.get("agent_ref")
     name = ref.get("name") if isinstance(ref, Mapping) else None
     found = _NAMED.search(name[:200]) if isinstance(name, str) else None
@@ -68,19 +68,20 @@ def server_of(task: Task) -> str:
 def refuse_others(task: Task, servers: Collection[str], *, but: Collection[str] = ()) -> None:
     """Raise `TaskInvalid` for a row that a server other than `servers` judges.
 
-    `but`: keys of `JUDGED_OTHERWISE` that this environment can judge.
+    `but`: keys of `JUDGED_OTHERWISE` that the environment judges by itself.
     """
     server = server_of(task)
     if server and server not in servers:
         raise TaskInvalid(
             "agent_ref",
-            f"names NeMo Gym's server {server}, which judges in another way; run that server "
-            "through the environment nemo_gym, or remove the key from the row",
+            f"names NeMo Gym's {server}, which judges differently. Run {server} through the "
+            "environment nemo_gym, or remove the key from the row",
         )
     for key, judge in JUDGED_OTHERWISE.items():
         if key not in but and _has(task.payload, key):
             raise TaskInvalid(
-                key, f"marks a row that {judge} judges; use {judge}, or remove the key from the row"
+                key,
+                f"belongs to rows that {judge} judges. Use {judge}, or remove the key from the row",
             )
 
 

@@ -26,7 +26,7 @@ _LOGGER = logging.getLogger("gymmesh.resource")
 class Offering:
     """A tool server of one service, on the address that the configuration names.
 
-    Raises ConfigError for an address that others could reach without it being said so.
+    Raises ConfigError for an address that other machines can reach, unless `allow_other_hosts`.
     """
 
     def __init__(self, service: OfferedService, config: McpConfig) -> None:
@@ -85,7 +85,7 @@ class Offering:
 
 
 def check_host(config: McpConfig, place: str) -> None:
-    """Raises ConfigError for a host that is not this machine's own, unless that is allowed."""
+    """Raises ConfigError for a host that other machines can reach, unless that is allowed."""
     if config.allow_other_hosts or is_local(config.host):
         return
     raise ConfigError(

@@ -27,8 +27,8 @@ _BAD_REQUEST = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length
 async def serve(app: ToolServer, *, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[str]:
     """The server's URL while it serves; port 0 is one that is free.
 
-    Raises OSError when the port cannot be had. What travels is not encrypted: for other hosts
-    than this one, put a proxy with TLS before it.
+    Raises OSError if the port can't be used. The traffic is not encrypted: for other hosts, put a
+    proxy with TLS in front of the server.
     """
     with socket.create_server((host, port), family=family_of(host)) as listening:
         config = uvicorn.Config(

@@ -1,12 +1,13 @@
 """An MCP server over an environment's sessions.
 
-Each session has bearer tokens of its own. A client with one sees the session's tools and calls them
-as the session's agent would; one without is answered 401 and learns nothing. The transport
-is streamable HTTP without MCP sessions: the token is the session.
+Each session has its own bearer tokens. A client with such a token sees the session's tools and
+calls them as the session's agent would. A client without a token gets HTTP 401 and no information.
+The transport is streamable HTTP without MCP sessions: the token identifies the session.
 
 The client that opened the session, and so knows its id, is its owner: with the id as the token,
 `POST /session/tokens` mints a token, `GET /session` says whether the episode is over, and
-`GET /session/items` what was called so far, as Responses items. Asking keeps it from being idle.
+`GET /session/items` returns the calls so far, as Responses items. Each of these requests counts as
+activity, so the session is not closed as idle.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ _TOKEN_BYTES = 32
 class ToolServer:
     """An ASGI application for one resource service: `async with ToolServer(service) as app`.
 
-    It is to run in the event loop of the service, which need not know of it.
+    Run it in the event loop of the service. The service does not need to know about it.
     """
 
     def __init__(self, service: OfferedService) -> None:
@@ -84,14 +85,14 @@ class ToolServer:
         self._manager = StreamableHTTPSessionManager(server, json_response=True, stateless=True)
 
     def mint(self, session_id: str) -> str:
-        """A token for an open session, good until that is closed. Raises SESSION_NOT_FOUND."""
+        """A token for an open session, valid until the session closes. Raises SESSION_NOT_FOUND."""
         opened = self._service.sessions.get(session_id)
         token = secrets.token_urlsafe(_TOKEN_BYTES)
         self._tokens[_hash(token)] = opened
         return token
 
     def revoke(self, token: str) -> None:
-        """Take a token back."""
+        """Revoke a token."""
         self._tokens.pop(_hash(token), None)
 
     async def __aenter__(self) -> ToolServer:

@@ -24,7 +24,7 @@ class ModelAccess:
 
     @cached_property
     def usage(self) -> UsageCounter:
-        """What its model calls consumed so far, as far as no turn or verdict reports it."""
+        """The usage of its model calls so far that no turn or verdict has reported yet."""
         return UsageCounter()
 
     async def ask(

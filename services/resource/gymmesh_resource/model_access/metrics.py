@@ -1,4 +1,4 @@
-"""What an environment counts of the models that it calls."""
+"""Metrics of the model calls that environments make."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What model calls made on behalf of a rollout consumed."""
+"""The usage of model calls that an environment makes for a rollout."""
 
 from __future__ import annotations
 

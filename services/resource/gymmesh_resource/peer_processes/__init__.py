@@ -1,10 +1,10 @@
-"""Scripts of other frameworks, each in a process and an interpreter of its own, called from here.
+"""Calls scripts of other frameworks, each in its own process and interpreter.
 
 A script is a file that the framework's own interpreter runs: it needs the standard library and
 the framework, and nothing of this project. It defines ``METHODS``, see `peer_main`.
 
 peer_process   one process: starts it, calls its methods, ends it with all that it started
-blocking       a process for a moment, from code that is not async
+blocking       a process for a short time, from code that is not async
 shared_peer    the process that an environment's sessions share, started again after a loss
 errors         how calls fail
 guard          the process between: nothing of the peer outlives it (run as a file)

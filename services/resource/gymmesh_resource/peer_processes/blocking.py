@@ -1,4 +1,4 @@
-"""A process for a moment, from code that is not async: listing tasks, checking a configuration."""
+"""A process for a short time, for code that is not async: to list tasks, or to check options."""
 
 from __future__ import annotations
 

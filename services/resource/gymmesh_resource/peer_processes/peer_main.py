@@ -29,6 +29,7 @@ import json
 import os
 import sys
 import traceback
+from functools import partial
 from typing import Any
 
 _MESSAGE_CHARACTERS = 4_000
@@ -80,7 +81,8 @@ class PeerHost:
             number = message["call"]
             method = methods.get(message["method"])
             call = self._perform(number, method, message["method"], message["params"])
-            self._calls[number] = asyncio.get_running_loop().create_task(call)
+            task = self._calls[number] = asyncio.get_running_loop().create_task(call)
+            task.add_done_callback(partial(self._ended, number))
         elif "cancel" in message:
             if task := self._calls.get(message["cancel"]):
                 task.cancel()
@@ -104,6 +106,11 @@ class PeerHost:
             self.send({**reply, "error": described(error)})
         finally:
             del self._calls[number]
+
+    def _ended(self, number: int, task: asyncio.Task[None]) -> None:
+        """Reply for a call that was cancelled before its task took its first step."""
+        if self._calls.pop(number, None) is not None:
+            self.send({"reply": number, "error": described(asyncio.CancelledError())})
 
     async def cancel_all(self) -> None:
         """Cancel what still runs and give it a moment to clean up."""

@@ -148,7 +148,7 @@ class PeerProcess:
         timeout_s: float,
         secrets: Sequence[str] = (),
     ) -> Any:
-        """What the script's method answers. Cancelling gives the call up there, too.
+        """The answer of the script's method. Cancelling also cancels the call in the script.
 
         `secrets`: texts in the parameters that are masked in errors. Raises `PeerFault`.
         """

@@ -1,4 +1,4 @@
-"""What a policy is shown, as texts and images: tools' answers, messages, prompts. Pure."""
+"""The texts and images that a policy sees: tools' answers, messages, prompts. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one façade of an environment that all protocols stand on: sessions, tools, verdicts.
+"""The one façade of an environment that all protocols use: sessions, tools, verdicts.
 
 It calls the servicers of a resource service in the same process, as an agent of the mesh would.
 """
@@ -77,7 +77,7 @@ class EnvironmentFacade:
         self.tools = [tool.function async for tool in self._listed()]
 
     def problem(self) -> str:
-        """Why no protocol can carry the environment; empty: they can."""
+        """Why no protocol can serve the environment; empty if protocols can serve it."""
         lent = self._service.environment.declared_sandboxes().values()
         if self.about.judges_groups:
             return "its verifier compares the repeats of a task"
@@ -109,7 +109,7 @@ class EnvironmentFacade:
         return self.attach(self._service.sessions.get(reply.session_id))
 
     def attach(self, opened: OpenSession[Any]) -> ProtocolSession:
-        """What is known of an open session: one object as long as the session is open."""
+        """The protocol's object of an open session, the same while the session is open."""
         known = self._known.get(opened)
         if known is None:
             known = self._known[opened] = ProtocolSession(

@@ -1,4 +1,4 @@
-"""What the HTTP edges of all protocols share: bodies in, documents and errors out."""
+"""Shared by the HTTP edges of all protocols: reads bodies, writes documents and errors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _STATUS: Final[Mapping[grpc.StatusCode, HTTPStatus]] = {
 
 
 class HttpRefusal(Exception):
-    """A request that is answered with an HTTP status and a sentence."""
+    """The request is answered with an HTTP status and a sentence."""
 
     def __init__(self, status: int, detail: str) -> None:
         super().__init__(detail)
@@ -41,8 +41,8 @@ class HttpRefusal(Exception):
 
 
 async def read_body(request: web.Request) -> bytes:
-    """A request's body. Raises HttpRefusal for one that is too slow; the server refuses one that is
-    too large.
+    """A request's body. Raises HttpRefusal for a body that arrives too slowly. The server refuses a
+    body that is too large.
     """
     try:
         async with asyncio.timeout(_BODY_S):

@@ -1,7 +1,7 @@
 """Serves an environment's protocols on one HTTP port, beside gRPC.
 
-Invariant: what is unbounded in HTTP is bounded here: connections, those without a request, bodies,
-and what a stop waits for.
+Invariant: this server limits what HTTP leaves unlimited: connections, connections without a
+request, bodies, and the wait at a stop.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ProtocolEdge(Protocol):
     """One protocol's HTTP routes over the façade."""
 
     def problem(self) -> str:
-        """Why the protocol cannot carry this environment; empty: it can."""
+        """Why the protocol can't serve this environment; empty if it can."""
 
     def add_routes(self, router: web.UrlDispatcher) -> None:
         """Adds its routes."""
@@ -85,7 +85,7 @@ class ProtocolServer:
     async def open(self) -> None:
         """Begin to serve.
 
-        Raises ConfigError for an environment that cannot be carried, and for a port that is taken.
+        Raises ConfigError for an environment that can't be served, and for a port in use.
         """
         await self._facade.ask()
         app = web.Application(middlewares=[self._guard], client_max_size=self._config.body_bytes)
@@ -243,8 +243,8 @@ class _OneTooMany(asyncio.Protocol):
 
 
 def check_access(config: ProtocolsConfig, place: str) -> None:
-    """Raises ConfigError for protocols that are none or several times the same, and for a host that
-    others reach unless that is allowed and takes a token.
+    """Raises ConfigError if no protocol is named or one is named twice, and for a host that other
+    machines reach, unless that is allowed and a token is required.
     """
     if not config.serve or len(set(config.serve)) < len(config.serve):
         raise ConfigError(

@@ -32,9 +32,9 @@ _Reason = errors_pb2.ErrorReason
 
 @dataclass(frozen=True, slots=True)
 class ProtocolStep:
-    """What came of one action.
+    """The result of one action.
 
-    parts: what the policy is to see. outcome: of a tool call; OK for a message. done: whether the
+    parts: the answer for the policy. outcome: of a tool call; OK for a message. done: whether the
     episode is over. reward: this step's; over all steps of an episode they add up to its reward.
     None: the step has none. verification: the verdict, exactly when `done`.
     """
@@ -93,7 +93,7 @@ class ProtocolSession:
 
     @property
     def first_items(self) -> Sequence[responses_pb2.Item]:
-        """What the environment says after the task's input."""
+        """The environment's messages after the task's input."""
         return self._answer.items
 
     @property
@@ -107,7 +107,7 @@ class ProtocolSession:
         return list(functions.values())
 
     def touch(self) -> None:
-        """Its client is there: the session is not idle."""
+        """Note that the client is connected, so the session is not idle."""
         opened = self._opened()
         if opened is not None:
             with opened:
@@ -180,7 +180,7 @@ class ProtocolSession:
                 raise
 
     def fail(self, error: MeshError) -> None:
-        """The episode failed and stays so: what happens after a fault earns no reward."""
+        """Mark the episode as failed: later actions earn no reward."""
         if not self.done:
             self._failure, self.done = error, True
 
@@ -255,8 +255,8 @@ class ProtocolSession:
 
 
 def reward_of(verdict: rollout_pb2.Verification, environment: str) -> float:
-    """The reward of a verdict. Raises VERIFIER_FAULT for a verdict without one: not judged is no
-    reward of 0.
+    """The reward of a verdict. Raises VERIFIER_FAULT for a verdict without a reward: a rollout that
+    is not judged does not have a reward of 0.
     """
     if verdict.status == _VERIFIED:
         return verdict.reward

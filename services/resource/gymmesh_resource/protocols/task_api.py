@@ -1,6 +1,7 @@
 """Tasks by split and index over HTTP, as OpenEnv and ORS both have them.
 
-A task is a reference for clients: its split, index and id. Its row stays here, with the answers.
+Clients get a reference to a task: its split, index and id. The task's row, which has the answers,
+stays on the server.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The tasks that clients of other protocols choose from: task files, or the environment's examples.
 
-Invariant: a file is checked and indexed once, when it is opened, and its rows are read again when
-they are asked for: only the place and the id of a row are kept in memory.
+Invariant: a file is checked and indexed once, when it is opened. Only the place and the id of a row
+are kept in memory; the row is read again for each request.
 """
 
 from __future__ import annotations

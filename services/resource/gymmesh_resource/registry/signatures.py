@@ -1,4 +1,4 @@
-"""Whether an author's methods take what they are called with."""
+"""Checks that an author's methods accept the arguments that the service passes."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from gymmesh_runtime.text import shown_place
 
 
 def check_signatures(environment: Environment[Any]) -> None:
-    """Raise DefinitionError for a method that cannot be called as the base class says, naming its
-    place in the author's file.
+    """Raise DefinitionError for a method whose parameters differ from the base class. The error
+    names the method's place in the author's file.
     """
     for name, base in vars(Environment).items():
         if name.startswith("_") or not inspect.isfunction(base):

@@ -1,4 +1,4 @@
-"""The source files of an environment of an author's own, so that a change of them is seen.
+"""The source files of an author's own environment, to notice when they change.
 
 The class's own file counts, and the files beside it that it imports, directly or through one
 another: modules of the same folder, and of folders below it. What a module imports is read from its

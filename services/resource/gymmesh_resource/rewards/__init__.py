@@ -1,7 +1,7 @@
 """Rewards of several named functions, and plain functions as environments.
 
 marking.py    `@reward`, and the marked methods of a class
-call.py       what a reward function is given, by its parameters' names
+call.py       the arguments of a reward function, by its parameters' names
 function.py   an environment made of a plain function
 rewards.py    an environment's reward functions with their weights, and their sum
 """

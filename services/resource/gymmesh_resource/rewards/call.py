@@ -22,7 +22,7 @@ class RewardCall:
 
     Attributes:
         name: the component's.
-        weight: by which its value counts in the reward.
+        weight: the factor of its value in the reward.
         function: what is called with `arguments`.
 
     Raises DefinitionError for a function whose parameters cannot be filled.

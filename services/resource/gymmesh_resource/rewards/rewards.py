@@ -1,6 +1,6 @@
 """An environment's reward functions with their weights, and their weighted sum. Pure.
 
-The class's own `verify`, where there is one beside reward functions, is the part named `verify`.
+If a class has reward functions and its own `verify`, `verify` is the part of that name.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _Load: TypeAlias = Callable[[str], object]
 
 
 class Rewards:
-    """The parts that the reward of a rollout is the weighted sum of.
+    """The parts of a rollout's reward. The reward is their weighted sum.
 
     Attributes:
         calls: the reward functions, in the order of the class and then of the configuration.
@@ -69,7 +69,7 @@ class Rewards:
 
     @property
     def summed(self) -> bool:
-        """Whether the reward is a sum of parts; otherwise the verdict of `verify` stands alone."""
+        """Whether the reward is a sum of parts, and not just the verdict of `verify`."""
         return bool(self.calls) or self.verify_weight not in (None, 1.0)
 
     def check(self, task: Task) -> None:
@@ -84,7 +84,7 @@ class Rewards:
             values: what each of `calls` returned, by name: a number, a bool, or an outcome.
             verified: what `verify` returned, where `verify_weight` is not None.
 
-        A part that is Pending or Skipped makes the whole verdict so. Raises WrongResult.
+        If a part is Pending or Skipped, the whole verdict is, too. Raises WrongResult.
         """
         components: dict[str, float | Component] = {}
         evidence: dict[str, Any] = {}

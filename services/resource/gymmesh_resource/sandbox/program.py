@@ -1,7 +1,7 @@
 """The requests and answers of a sandbox: programs, limits, results.
 
-`Sandbox` is all that an environment needs to know of where its programs run; bubblewrap is
-behind it here, and a container service could be.
+Environments use only the interface `Sandbox`. Here bubblewrap implements it; a container service
+could implement it, too.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ _MIB = 1024 * 1024
 
 
 class SandboxError(RuntimeError):
-    """The sandbox itself failed, which says nothing about the program."""
+    """The sandbox itself failed. This does not mean that the program is wrong."""
 
 
 class SandboxUnavailable(SandboxError):
-    """No sandbox can be had on this machine; one sentence that says what to do."""
+    """This machine can't run the sandbox; the text says in one sentence what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Limits:
     wall_s: seconds from start to end. cpu_s: seconds of CPU for each of its processes.
     memory_bytes: address space of each process, and memory of all of them together where the
         machine's control groups can be used. processes: processes and threads at a time.
-    file_bytes: the largest file. tmp_bytes: all that it keeps in `/tmp`, and in `/dev/shm`.
+    file_bytes: the largest file. tmp_bytes: the size of `/tmp`, and of `/dev/shm`.
     open_files: of each process. output_bytes: of stdout and of stderr, each.
     """
 
@@ -69,13 +69,13 @@ class Ending(enum.Enum):
     """How a program ended."""
 
     EXITED = "exited"
-    """By itself; `Result.exit_code` says how."""
+    """The program ended on its own. `Result.exit_code` says how."""
     TIMED_OUT = "timed out"
-    """It was killed after `Limits.wall_s`."""
+    """The program was killed after `Limits.wall_s`."""
     OUTPUT_LIMIT = "too much output"
-    """It was killed when it had written more than `Limits.output_bytes`."""
+    """The program was killed because it wrote more than `Limits.output_bytes`."""
     KILLED = "killed"
-    """It was killed together with its surroundings, for using too much memory."""
+    """The program and its sandbox were killed because they used too much memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class Result:
 
     @property
     def succeeded(self) -> bool:
-        """Whether it ended by itself with exit code 0."""
+        """Whether the program ended on its own with exit code 0."""
         return self.ending is Ending.EXITED and self.exit_code == 0
 
 
@@ -121,7 +121,7 @@ class Running(Protocol):
     """A program that runs, with its standard streams."""
 
     async def write(self, data: bytes) -> None:
-        """Write to its standard input; what a program no longer reads is dropped."""
+        """Write to the program's standard input. Data that the program doesn't read is dropped."""
 
     async def read_exactly(self, size: int) -> bytes:
         """Read from its standard output; raises `EOFError` when it ended before, and
@@ -129,7 +129,7 @@ class Running(Protocol):
         """
 
     async def communicate(self, stdin: bytes) -> Result:
-        """Write all, close, and read to the end."""
+        """Write all input, close the input, and read all output."""
 
     def threads(self) -> list[ProgramThread]:
         """Its threads, all processes' together; empty where nothing is known of them.
@@ -138,20 +138,20 @@ class Running(Protocol):
         """
 
     def kill(self) -> None:
-        """Kill all its processes."""
+        """Kill all processes of the program."""
 
 
 class Sandbox(Protocol):
     """A place where untrusted programs run, each in fresh surroundings."""
 
     async def open(self) -> None:
-        """Get ready. Raises `SandboxUnavailable`, in one sentence."""
+        """Prepare the sandbox. Raises `SandboxUnavailable`, in one sentence."""
 
     async def run(self, program: Program, limits: Limits) -> Result:
         """Run a program to its end. Raises `SandboxError` when the sandbox failed."""
 
     def start(self, program: Program, limits: Limits) -> AbstractAsyncContextManager[Running]:
-        """Start a program and talk with it; nothing of it is left after the block.
+        """Start a program and talk to it. After the block, all its processes have ended.
 
         `Limits.wall_s` is the caller's to keep here, and `Program.stdin` is not used.
         """

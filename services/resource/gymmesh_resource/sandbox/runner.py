@@ -1,4 +1,4 @@
-"""What every `Sandbox` of this machine shares: places, starting, and the end of each program.
+"""The base of every `Sandbox` on this machine: limits and starts programs, and ends each of them.
 
 The spawner of `gymmesh_sandbox_local` starts all processes, so that the service itself never forks.
 """

@@ -1,6 +1,6 @@
-"""Programs without a sandbox, for machines that have none, where the user allowed it.
+"""Programs without a sandbox, for machines where no sandbox works and the user allowed it.
 
-Limits of single processes hold; nothing else is kept from a program that the service may do.
+Limits of single processes apply. Otherwise a program may do everything that the service may do.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 The pool holds programs of the kinds that the last requests wanted, and fills up in the background:
 one start at a time, and only while there is a processor to spare.
 
-Invariant: a spare is in the pool, or was given to one request, which ends it: none comes back.
+Invariant: a spare is in the pool, or was given to one request. This request ends the spare, which
+never returns to the pool.
 """
 
 from __future__ import annotations

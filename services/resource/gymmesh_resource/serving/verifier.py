@@ -1,4 +1,4 @@
-"""What judges a rollout: the class's `verify`, or the sum of its reward functions."""
+"""Judges a rollout by the class's `verify`, or by the sum of its reward functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the arguments that a model wrote to the values that a tool takes.
+"""Converts the arguments that a model wrote to the values that a tool accepts.
 
 Invariant: the model's mistakes become a `BadArguments` whose text says what to correct; they
 are never an exception of another kind, and never reach the tool.
@@ -32,8 +32,8 @@ def read_arguments(
 ) -> dict[str, Any]:
     """The arguments by parameter name, converted to their types, defaults filled in.
 
-    Nothing at all counts as `{}`, as some models write it for a tool without arguments. As in
-    JSON Schema, 2.0 is an integer. Raises `BadArguments`.
+    Empty arguments are read as `{}`, because some models send nothing for a tool without
+    arguments. As in JSON Schema, 2.0 is an integer. Raises `BadArguments`.
     """
     value = read_object(raw, schema, tool)
     try:
@@ -111,7 +111,7 @@ def read_object(raw: bytes, schema: Mapping[str, Any], tool: str) -> dict[str, A
 
 
 def describe_parameters(schema: Mapping[str, Any]) -> str:
-    """One sentence on what a tool takes, as `Send {"x": integer, "y": string (optional)}`."""
+    """One sentence on the arguments of a tool, as `Send {"x": integer, "y": string (optional)}`."""
     properties: Mapping[str, Any] = schema.get("properties", {})
     required = schema.get("required", ())
     shown = [

@@ -26,20 +26,21 @@ PATIENCE = 20.0
 # The exit status of a worker without memory left: no number that Python or a shell uses.
 _NO_MEMORY = 86
 _BROKEN = {
-    -signal.SIGPROF: "it took more than its processor time",
-    _NO_MEMORY: "it needed more than its memory",
+    -signal.SIGPROF: "the answer exceeded its limit of processor time",
+    _NO_MEMORY: "the answer exceeded its limit of memory",
     # What libraries end a process with: a stack or an allocation that is beyond them.
-    -signal.SIGSEGV: "it crashed the process that worked on it",
-    -signal.SIGABRT: "it crashed the process that worked on it",
-    -signal.SIGBUS: "it crashed the process that worked on it",
-    -signal.SIGFPE: "it crashed the process that worked on it",
+    -signal.SIGSEGV: "the answer crashed the process that worked on it",
+    -signal.SIGABRT: "the answer crashed the process that worked on it",
+    -signal.SIGBUS: "the answer crashed the process that worked on it",
+    -signal.SIGFPE: "the answer crashed the process that worked on it",
 }
 
 
 class AnswerTooMuch(Exception):
-    """The answer could not be worked on within its bounds; the text says which, as evidence.
+    """The work on the answer exceeded a limit; the text says which limit, as evidence.
 
-    Before it is held against the answer, make sure that the task's own answer can be worked on.
+    Before the answer gets a reward of 0 for it, check that the task's own answer stays within the
+    limits.
     """
 
 

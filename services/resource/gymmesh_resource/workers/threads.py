@@ -23,7 +23,7 @@ class ThreadsBusy(Exception):
 
 
 class ThreadsLost(Exception):
-    """As many threads hang in jobs that were given up as there may be in all."""
+    """All threads hang in calls that their callers gave up."""
 
 
 class _Job:
@@ -76,7 +76,7 @@ class _Thread:
 
 
 class Threads:
-    """At most `limit` calls at a time, and at most as many again that were given up."""
+    """At most `limit` calls at a time, and at most `limit` further calls that were given up."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit

@@ -115,7 +115,7 @@ def advertised(
     if advertise_host:
         if not _is_one_host(advertise_host):
             raise ConfigError(
-                f"others can't connect to host '{advertise_host}'. Use one address or name, "
+                f"others can't connect to host '{advertise_host}'. Set one address or name, "
                 "without a port (--advertise HOST)",
                 path=_KEY,
             )
@@ -127,9 +127,9 @@ def advertised(
         return found[0]
     which = f"several: {', '.join(found)}" if found else "no address that other machines can reach"
     raise ConfigError(
-        f"the services listen on {host}, which means all addresses of this machine, but others "
-        f"need one address to connect to. This machine has {which}. Choose the host with "
-        "--advertise HOST or this key",
+        f"the services listen on {host}, which means all addresses of this machine. "
+        f"Others need one address to connect to, but this machine has {which}. Choose the host "
+        "with --advertise HOST, or set this key",
         path=_KEY,
     )
 

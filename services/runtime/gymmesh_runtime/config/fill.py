@@ -116,7 +116,7 @@ class Filler:
             # A variable's text is text even where it looks like a number.
             text = _interpolated(tree, path, self._env).text if "${" in tree.text else given
             if not isinstance(text, str):
-                raise tree.mark.error(f"expected text, got {_spell(given)}; quote it", path)
+                raise tree.mark.error(f"expected text, got {_spell(given)}; put it in quotes", path)
             given = text
         if hint is Secret:
             return Secret(given)
@@ -178,7 +178,7 @@ def read_plain(text: str, mark: Mark, path: str) -> Any:
             return text
         return loader.construct_object(yaml.ScalarNode(tag, text))
     except (ValueError, yaml.YAMLError):
-        problem = f"{text!r} is neither a number nor text; quote it"
+        problem = f"{text!r} is neither a number nor text; put it in quotes"
         raise mark.error(problem, path) from None
     finally:
         loader.dispose()

@@ -143,7 +143,7 @@ def check_server(address: str) -> None:
         whole = False
     # The text itself may hold a credential.
     if not whole or parts.scheme not in ("http", "https") or "@" in parts.netloc or parts.query:
-        raise ValueError("the Kubernetes API server must be https://HOST:PORT")
+        raise ValueError("the address of the Kubernetes API server must be https://HOST:PORT")
 
 
 def _of_pod(env: Mapping[str, str], pod: Path) -> Access:
@@ -257,10 +257,12 @@ def _user(said: dict[str, object], name: str, section: str) -> _User:
 def _joined(folder: Path, context: _Context, cluster: _Cluster, user: _User, hint: str) -> Access:
     check_server(cluster.server)
     if cluster.proxy_url:
-        raise ValueError("its proxy-url is not supported; use `kubectl proxy`")
+        raise ValueError("its cluster has a proxy-url, which is not supported. Use `kubectl proxy`")
     token_file = str(folder / user.token_file) if user.token_file else ""
     if (user.token or token_file) and not cluster.server.startswith("https://"):
-        raise ValueError("a token is only sent over https://")
+        raise ValueError(
+            "a token is only sent over https://, but its server is not an https:// address"
+        )
     return Access(
         cluster.server,
         context.namespace or "default",

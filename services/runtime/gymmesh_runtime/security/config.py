@@ -64,10 +64,10 @@ class IdentityConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         if self.token_sha256 and not _SHA256.fullmatch(self.token_sha256):
             raise ValueError("token_sha256 must be 64 hexadecimal digits: the token's SHA-256")
         if not self.may:
-            raise ValueError("may is empty; set at least observe")
+            raise ValueError("may is empty; add at least the permission observe")
         if self.registers and "register" not in self.may:
             raise ValueError(
-                "registers: the identity lacks the permission to register; add it to may"
+                "registers: the identity lacks the permission to register; add register to may"
             )
 
 
@@ -115,7 +115,8 @@ class SecurityConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         for name, one in self.identities.items():
             if not _NAME.fullmatch(name):
                 raise ValueError(
-                    f"identity {name!r} must consist of letters, digits, '.', '_' and '-'"
+                    f"the identity's name {name!r} must consist of letters, digits, '.', '_' "
+                    "and '-'"
                 )
             for key in (*one.certificates, one.token_sha256.lower()):
                 if key and owners.setdefault(key, name) != name:

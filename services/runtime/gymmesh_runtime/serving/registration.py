@@ -171,7 +171,9 @@ class Registration:
                 async with self._one_call:
                     await self._renew_or_register()
             except MeshError as error:
-                _log.warning("could not renew the lease of %s: %s", self._instance.id, error)
+                _log.warning(
+                    "could not renew the lease of %s: %s; trying again", self._instance.id, error
+                )
 
     async def _renew_or_register(self) -> None:
         if self._lease_id and not self._changed:

@@ -196,7 +196,7 @@ class RelayDialer:
                 pause = longest * random.uniform(0.5, 1.0)
                 if failures in (1, 10) or failures % 100 == 0:
                     gone = error.reason in _UNREACHED
-                    what = "cannot reach the relay" if gone else "not accepted by the relay"
+                    what = "cannot reach the relay" if gone else "offer not accepted by the relay"
                     _log.warning(
                         "%s %s: %s; trying again in %.1f s",
                         what,
@@ -264,7 +264,9 @@ class RelayDialer:
         answer: relay_pb2.OfferResponse
         answer = await call_unary(exchange, _OFFER, request, _OFFER_S, {})
         if self.address not in ("", answer.address):
-            _log.info("'%s' is now reached at %s", instance.instance_id, answer.address)
+            _log.info(
+                "the relay accepts calls for '%s' at %s", instance.instance_id, answer.address
+            )
         self.address, self.grace_s = answer.address, answer.grace_s
         self.offers += 1
         self._accepted.set()

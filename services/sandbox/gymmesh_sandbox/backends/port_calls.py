@@ -105,6 +105,6 @@ def port_unreachable(port: int) -> MeshError:
     """SANDBOX_PORT_UNREACHABLE."""
     return MeshError(
         errors_pb2.ERROR_REASON_SANDBOX_PORT_UNREACHABLE,
-        f"Nothing answers at port {port} of the sandbox.",
+        f"No server answers at port {port} of the sandbox.",
         metadata={"port": str(port)},
     )

@@ -145,7 +145,7 @@ class SandboxProcess:
         """
         if not self.takes_stdin:
             raise field_invalid(
-                "process_id", "names a process of Exec, which already has its whole input"
+                "process_id", "names a process of Exec, which gets all its input at the start"
             )
         task = self._in_background(self._write(offset, content, close))
         await asyncio.wait((task,))
@@ -267,11 +267,11 @@ class SandboxProcess:
         async with self._stdin_lock:
             known = self._stdin_written - offset
             if known < 0:
-                problem = f"is {offset}, but {self._stdin_written} bytes were written before"
+                problem = f"is {offset}, but only {self._stdin_written} bytes were written"
                 raise field_invalid("offset", problem)
             rest = content[known:]
             if rest and self._stdin_closed:
-                raise field_invalid("content", "is beyond the end of the standard input")
+                raise field_invalid("content", "was sent after the standard input was closed")
             if rest and not self.ended:
                 await self._running.write(rest)
             self._stdin_written += len(rest)

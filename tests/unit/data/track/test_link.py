@@ -90,7 +90,7 @@ async def test_one_that_takes_nothing_is_ended_and_what_is_lost_counted() -> Non
     with pytest.raises(ProcessLookupError):
         os.kill(process.pid, 0)
     assert len(one.warnings) == 1
-    assert "the run continues without it" in one.warnings[0]
+    assert "the run continues without the tracker" in one.warnings[0]
 
 
 async def test_nobody_need_wait_for_the_end() -> None:

@@ -148,7 +148,7 @@ async def test_a_port_that_is_taken() -> None:
         with pytest.raises(ConfigError, match="another port") as caught:
             async with served(Desk(), mcp=McpConfig(port=port)):
                 pytest.fail("it should not have opened")
-    assert str(caught.value).startswith(f"environments.e.mcp: 127.0.0.1:{port} cannot be")
+    assert str(caught.value).startswith(f"environments.e.mcp: cannot listen on 127.0.0.1:{port}")
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ def observed(reward: str = "1", done: str = "false", observation: str = "{}") ->
         ("[]", "not an object"),
         (b"\x00", "closed"),
         ('{"type": "observation"}', "without data"),
-        ('{"type": "state", "data": {}}', "answered 'step' with 'state'"),
+        ('{"type": "state", "data": {}}', "answered a message 'step' with 'state'"),
         ("[" * 60_000, "not JSON"),
         ('"' + "x" * 70_000 + '"', "closed"),
         (observed(reward="NaN"), "not JSON"),

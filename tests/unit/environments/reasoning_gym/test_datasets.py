@@ -165,7 +165,7 @@ def test_the_same_seed_makes_the_same_rows(tmp_path: Path) -> None:
         (["--dataset=gcd", "--count=0"], "at least 1"),
         (["--dataset=gcd", "--config=[]"], "JSON object"),
         (["--dataset=gcd", "--config={"], "error: "),
-        (["--dataset=gcd", '--config={"no_such_setting": 1}'], "refuses its settings"),
+        (["--dataset=gcd", '--config={"no_such_setting": 1}'], "rejects its settings"),
     ],
 )
 def test_what_cannot_be_generated_is_said(

@@ -122,11 +122,11 @@ def test_any_text_is_judged(format: Any, answer: str) -> None:
 @pytest.mark.parametrize(
     ("schema", "problem"),
     [
-        ({"properties": {"a": {}, "b": {}}}, "wants 2 keys ('a', 'b')"),
+        ({"properties": {"a": {}, "b": {}}}, "requires 2 keys ('a', 'b')"),
         ({"$ref": "#/$defs/x", "$defs": {"x": {"properties": {"a": {}, "b": {}}}}}, "2 keys"),
         ({"properties": {"a": {}}, "allOf": [{"properties": {"b": {}}}]}, "2 keys"),
         ({"properties": {"a": {}}, "anyOf": [{"properties": {"b": {}}}]}, "2 keys"),
-        ({"minProperties": 3}, "wants 3 keys"),
+        ({"minProperties": 3}, "requires 3 keys"),
         ({"properties": {}, "additionalProperties": False}, "allows no key"),
         ({"maxProperties": 0}, "allows no key"),
         ({"properties": {"full name": {}}}, "'full name'"),

@@ -71,9 +71,9 @@ def test_the_row_is_not_changed() -> None:
 @pytest.mark.parametrize(
     ("name", "arguments", "told"),
     [
-        ("cancel_order", {"order_id": "W1"}, "delivered: only pending"),
-        ("cancel_order", {"order_id": "W9"}, "no order"),
-        ("refund_item", {"order_id": "W2", "item_id": "lamp"}, "pending: only delivered"),
+        ("cancel_order", {"order_id": "W1"}, "delivered. Only pending"),
+        ("cancel_order", {"order_id": "W9"}, "No order"),
+        ("refund_item", {"order_id": "W2", "item_id": "lamp"}, "pending. Only delivered"),
         ("refund_item", {"order_id": "W1", "item_id": "rug"}, "lamp, bulb"),
         ("refund_item", {"order_id": "W1", "item_id": "lamp", "quantity": 2}, "Only 1"),
         ("refund_item", {"order_id": "W1", "item_id": "lamp", "quantity": 0}, "quantity"),
@@ -83,8 +83,8 @@ def test_the_row_is_not_changed() -> None:
         ("change_address", {"order_id": "W2", "address": " "}, "empty"),
         ("change_address", {"order_id": "W1", "address": "x"}, "delivered"),
         ("find_customer", {"email": "nobody@b.c"}, "No customer"),
-        ("list_orders", {"customer_id": "c9"}, "no customer"),
-        ("hand_over", {"customer_id": ""}, "no customer"),
+        ("list_orders", {"customer_id": "c9"}, "No customer"),
+        ("hand_over", {"customer_id": ""}, "No customer"),
         ("_order", {"order_id": "W1"}, "no tool"),
         ("__init__", {"state": {}}, "no tool"),
     ],

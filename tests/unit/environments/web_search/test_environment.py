@@ -259,7 +259,7 @@ async def test_an_unreachable_service_fails_the_tool() -> None:
     [
         ({"hosted": {"url": "ftp://x"}}, "hosted.url"),
         ({"hosted": {"url": "https://x", "kee": "y"}}, "kee"),
-        ({"answer_weight": 0}, "above 0"),
+        ({"answer_weight": 0}, "more than 0"),
         ({"answer_match": "fuzzy"}, "answer_match"),
     ],
 )

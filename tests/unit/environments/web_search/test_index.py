@@ -53,8 +53,8 @@ def test_the_command_indexes_all_kinds_of_files(
 
     printed = capsys.readouterr()
     assert "5 documents" in printed.out
-    assert "d.pdf: not text" in printed.err
-    assert "e.txt: no text" in printed.err
+    assert "d.pdf: the file is not text" in printed.err
+    assert "e.txt: the file has no text" in printed.err
     corpus = Corpus(output)
     found = {key: corpus.fetch(key, 0, 100) for key in ("a.md", "deep/b.txt", "c.html", "5")}
     assert [page.title for page in found.values() if page] == [

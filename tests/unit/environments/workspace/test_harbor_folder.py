@@ -129,7 +129,7 @@ def test_the_command_writes_folders_and_names_the_others(
     assert "suite: 2 task folders, 3 refused" in said.out
     assert "tasks.jsonl:3: image: is missing" in said.err
     assert "tasks.jsonl:4: task_id: '../out'" in said.err
-    assert "tasks.jsonl:5: environment: MathEnvironment judges with its own code" in said.err
+    assert "tasks.jsonl:5: environment: MathEnvironment judges with its own Python code" in said.err
     assert read_harbor(Path("suite/suite/second")).steps[0].tests.box is None
     with pytest.raises(SystemExit) as ended:
         cli(words)

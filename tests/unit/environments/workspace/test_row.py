@@ -58,7 +58,7 @@ def test_what_cannot_be_run_is_refused_by_its_key(row: dict[str, Any], field: st
 def test_a_value_that_is_none_of_a_few_is_refused_with_those() -> None:
     with pytest.raises(TaskInvalid, match="'elsewhere'; valid here: fresh, same, snapshot"):
         read_row(task(checks=CHECKS, verify_in="elsewhere"))
-    with pytest.raises(TaskInvalid, match="did you mean 'checks'"):
+    with pytest.raises(TaskInvalid, match="Did you mean 'checks'"):
         read_row(task(checkz=CHECKS))
 
 

@@ -107,10 +107,7 @@ async def test_a_port_that_somebody_else_took_is_given_up_for_another(
         assert len(squatter) == 2
         for one in before:
             now = mesh.address_of(one.kind)
-            assert (
-                f"at {one.address} was taken in the meantime; its new address is {now}"
-                in caplog.text
-            )
+            assert f"at {one.address}. The service's new address is {now}" in caplog.text
         registry = f"discovery://{mesh.address_of('discovery')}/tool_loop"
         async with discovered(read_target(registry, MeshConfig().discovery)) as outside:
             run = Collector(outside.agents.connect, MemoryOutput(), CollectOptions())

@@ -144,7 +144,10 @@ def test_a_curriculum_advances_by_the_rewards_of_its_own_stage() -> None:
         (lambda: Stages([], advance_at=1.0), "stages: must contain at least one"),
         (lambda: Stages([rows(1)], advance_at=1.0, over=0), "over: must be at least 1, not 0"),
         (lambda: Mix({}), "sources: must contain at least one"),
-        (lambda: Mix({"a": rows(1)}, {"b": 1}), "weights: there is no source 'b'; known: a"),
+        (
+            lambda: Mix({"a": rows(1)}, {"b": 1}),
+            "weights: there is no source 'b'; known sources: a",
+        ),
         (
             lambda: Mix({"a": rows(1)}, {"a": -1}),
             "weights: a: must be a number of at least 0, not -1",
@@ -162,9 +165,9 @@ def test_a_state_of_other_tasks_is_refused() -> None:
     state = opened(TaskSet(rows(3))).state_dict()
     other = TaskSet(rows(4))
     other.load_state_dict(state)
-    with pytest.raises(UserError, match="the state has 3 tasks, but there are 4"):
+    with pytest.raises(UserError, match="the state has 3 tasks, but this TaskSet has 4"):
         other.open(DEFAULTS, lambda tasks: None)
-    with pytest.raises(UserError, match="the state has the sources sums, stages, off, but there"):
+    with pytest.raises(UserError, match="the state has the sources sums, stages, off, but this"):
         Mix({"sums": rows(1)}).load_state_dict(opened(_mix()).state_dict())
 
 

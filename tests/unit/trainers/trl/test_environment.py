@@ -192,7 +192,7 @@ def test_a_method_says_what_the_schema_says() -> None:
 
 @pytest.mark.parametrize("name", ["reset", "get_reward", "_hidden"])
 def test_names_that_trl_takes_for_its_own_are_refused(name: str) -> None:
-    with pytest.raises(UserError, match="TRL does not support a tool of this name"):
+    with pytest.raises(UserError, match="TRL does not support this tool name"):
         schema_of(function({}, name))
 
 

@@ -262,7 +262,7 @@ def test_trls_vllm_server_samples_where_the_trainer_is_configured_to_it(named: b
 
 def test_vllm_in_the_trainers_own_process_needs_an_engine() -> None:
     rollouts = TrlRollouts(Sums(), rows(1))
-    with pytest.raises(UserError, match=r"^engine: is required .*vllm_mode='colocate'"):
+    with pytest.raises(UserError, match=r"^engine: TRL's vLLM .*vllm_mode='colocate'"):
         rollouts([rollouts.rows[0]["prompt"]], trainer(64, use_vllm=True, vllm_mode="colocate"))
 
 

@@ -463,7 +463,7 @@ WRONG: dict[str, tuple[Callable[[Path, Path], tuple[Path, dict[str, Any]]], str]
         "no adapter_config.json",
     ),
     "a name": (lambda full, lora: (lora, {"adapter": "a b"}), "is not a name of letters"),
-    "a mode": (lambda full, lora: (full, {"in_flight": "stop"}), "known: continue, abort"),
+    "a mode": (lambda full, lora: (full, {"in_flight": "stop"}), "must be 'continue' or 'abort'"),
     "a time": (lambda full, lora: (full, {"timeout_s": 0.0}), "timeout_s: must be"),
     "a wait": (lambda full, lora: (full, {"unload_wait_s": -1.0}), "unload_wait_s: must not"),
 }

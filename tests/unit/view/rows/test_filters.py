@@ -130,6 +130,7 @@ VALUES: dict[str, Callable[[Json, int], Any]] = {
     "order": lambda made, at: at,
     "reward": lambda made, at: made.get("reward"),
     "task": lambda made, at: int(made["task_id"][-1]),
+    "repeat": lambda made, at: made["repeat_index"],
     "turns": lambda made, at: made["metadata"]["steps_taken"],
     "tools": lambda made, at: sum(
         one["type"] == "function_call" for one in made["response"]["output"]

@@ -66,7 +66,9 @@ def called_tool(name: Any, arguments: Any, tools: Sequence[Json]) -> str:
         raise RowRefused(f"calls {name!r} with arguments that are not an object")
     properties = tool["parameters"].get("properties", {})
     if unknown := sorted(set(arguments) - set(properties)):
-        raise RowRefused(f"calls {name!r} with {unknown[0]!r}, which is not one of its parameters")
+        raise RowRefused(
+            f"calls {name!r} with {unknown[0]!r}, but the function has no such parameter"
+        )
     return wanted
 
 

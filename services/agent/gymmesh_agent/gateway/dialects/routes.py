@@ -91,7 +91,9 @@ def route(
         return Refusal(RefusalKind.NOT_FOUND, "The gateway serves nothing at this path.")
     if found.dialect == GEMINI.name and found.stream and query.get("alt") != "sse":
         return Refusal(
-            RefusalKind.INVALID, "streamGenerateContent is served as events only: add alt=sse."
+            RefusalKind.INVALID,
+            "streamGenerateContent answers only with server-sent events: add alt=sse to the "
+            "URL's query.",
         )
     return found
 

@@ -40,8 +40,8 @@ class SideCallRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     def __post_init__(self) -> None:
         if not _KIND.match(self.kind):
             raise ValueError(
-                "kind: must be a word of at most 40 small letters, digits and underscores, such as "
-                f"title, not {self.kind[:80]!r}"
+                f"kind: {self.kind[:80]!r} is not a word of at most 40 small letters, digits and "
+                "underscores, such as title"
             )
         if self.trained != (self.kind == COMPACTION):
             raise ValueError(

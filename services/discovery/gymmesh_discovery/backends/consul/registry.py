@@ -156,7 +156,10 @@ class ConsulRegistry(RegistryBackend):
                 # Leases may be given back, or renewed, while another is ended.
                 if lease_id in self._leases and lease.expires_at <= now:
                     metrics.REGISTRY_EXPIRED.inc()
-                    _log.warning("the lease of %s in Consul expired", lease.instance.id)
+                    _log.warning(
+                        "the lease of %s in Consul expired; removing it from Consul",
+                        lease.instance.id,
+                    )
                     with contextlib.suppress(MeshError):
                         await self.deregister(lease_id)
 

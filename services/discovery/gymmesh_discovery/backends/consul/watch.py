@@ -141,7 +141,7 @@ class ConsulWatch:
     def _fails(self, key: str, error: MeshError) -> None:
         if not self._failing:
             count = len(self._view.instances())
-            _log.warning("%s; the last view of %d instances stays in use", error.message, count)
+            _log.warning("%s; the last list of %d instances stays in use", error.message, count)
         self._failing.add(key)
 
     def _answers(self, key: str) -> None:

@@ -35,7 +35,7 @@ from gymmesh_runtime.timers import cancel_and_wait
 T = TypeVar("T")
 
 SHORT: Final = 4096
-"""Up to here a body takes less memory than what it is made of."""
+"""Up to this size, a body needs less memory than the values from which it is built."""
 
 
 def sendable(make: Callable[[], bytes], weights: CallWeights | None = None) -> bytes | Sendable:

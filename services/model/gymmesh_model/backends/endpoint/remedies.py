@@ -17,7 +17,7 @@ from gymmesh_responses import TOOL_NAME_RULE
 from gymmesh_runtime.errors import MeshError
 
 MOST_SHOWN: Final = 200
-"""Characters of an endpoint's words in a message."""
+"""The most characters of an endpoint's text in a message."""
 
 _MOST_READ: Final = 64 * 1024
 
@@ -30,11 +30,11 @@ _E = errors.ErrorReason
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """What to do, where a failure has one of the statuses and its words match.
+    """What to do if a failure has one of the statuses and its text matches `words`.
 
-    statuses: of HTTP; 0 is a failure without one, empty is any. words: to be found in the cause or
-    the body. unversioned: only where the URL has no version in its path. `{base}` in the text is
-    the URL below which the API was looked for.
+    statuses: HTTP statuses; 0: a failure without a status; empty: any status. words: a pattern to
+    find in the cause or the body. unversioned: only for a URL without a version in its path.
+    `{base}` in the text becomes the base URL of the API.
     """
 
     text: str
@@ -46,61 +46,65 @@ class Remedy:
 # The first that fits; the most certain come first.
 _TABLE: Final = (
     Remedy(
-        "use https:// in url: the port speaks TLS", (400,), r"https port|tls|to an https server"
+        "use https:// in 'url': the port speaks TLS", (400,), r"https port|tls|to an https server"
     ),
-    Remedy("use http:// in url: the port does not speak TLS", (0,), r"wrong.version|record.layer"),
     Remedy(
-        "have the system trust the certificate (SSL_CERT_FILE), or correct the host in url",
+        "use http:// in 'url': the port does not speak TLS", (0,), r"wrong.version|record.layer"
+    ),
+    Remedy(
+        "have the system trust the certificate (SSL_CERT_FILE), or correct the host in 'url'",
         (0,),
         r"^tls: .*(?:certificate|mismatch)",
     ),
-    Remedy("start the endpoint, or correct host and port in url", (0,), r"refused"),
-    Remedy("correct the host in url", (0,), r"host name cannot be resolved|no address"),
-    Remedy("check that host and port in url are reachable from here", (0,), r"no connection"),
+    Remedy("start the endpoint, or correct host and port in 'url'", (0,), r"refused"),
+    Remedy("correct the host in 'url'", (0,), r"host name cannot be resolved|no address"),
     Remedy(
-        "check that the endpoint runs, and whether url needs https:// or another port",
+        "check that host and port in 'url' are reachable from this machine", (0,), r"no connection"
+    ),
+    Remedy(
+        "check that the endpoint runs, and whether 'url' needs https:// or another port",
         (0,),
         r"head is not valid http|closed by the endpoint",
     ),
-    Remedy("correct api_key, and headers if the endpoint needs any", (401, 403)),
+    Remedy("correct 'api_key', and 'headers' if the endpoint needs any", (401, 403)),
     Remedy(
         f"rename the tool in the task: this endpoint accepts names of {TOOL_NAME_RULE}",
         (400, 422),
         r"tools?\b.{0,40}\bname\b.*(?:pattern|too long|at most 64|a-zA-Z0-9)",
     ),
     Remedy(
-        "correct model: GET {base}/models lists valid names",
+        "correct 'model': GET {base}/models lists valid names",
         (400, 404),
         r"model\b.*(?:not (?:be )?found|not exist|unknown|invalid|not available|not supported)"
         r"|(?:unknown|no such|invalid) model|not find.*model|model_not_found",
     ),
     Remedy("did you mean {base}/v1?", (200, 404, 405), unversioned=True),
-    Remedy("correct url: a web page answers there, not an API", words=r"^\s*<(?:!doctype|html)"),
-    Remedy("correct url or backend: {base} does not serve this API", (404, 405)),
+    Remedy("correct 'url': a web page answers there, not an API", words=r"^\s*<(?:!doctype|html)"),
+    Remedy("correct 'url' or 'backend': {base} does not serve this API", (404, 405)),
     Remedy(
         "set options: {{max_tokens_key: max_completion_tokens}}", (400,), r"max_completion_tokens"
     ),
-    Remedy("lower max_output_tokens in params", (400, 422), r"max_tokens|max_output_tokens"),
-    Remedy("set url to the address to which the endpoint redirects", (301, 302, 303, 307, 308)),
+    Remedy("lower 'max_output_tokens' in 'params'", (400, 422), r"max_tokens|max_output_tokens"),
+    Remedy("set 'url' to the address to which the endpoint redirects", (301, 302, 303, 307, 308)),
 )
 
 # By reason, where nothing in the table above fits.
 _BY_REASON: Final[dict[int, str]] = {
-    _E.ERROR_REASON_MODEL_UNREACHABLE: "start the endpoint, or correct url",
+    _E.ERROR_REASON_MODEL_UNREACHABLE: "start the endpoint, or correct 'url'",
     _E.ERROR_REASON_MODEL_TIMEOUT: "raise the time limit, or check the endpoint's load",
-    _E.ERROR_REASON_MODEL_RATE_LIMITED: "wait, or lower max_concurrency",
+    _E.ERROR_REASON_MODEL_RATE_LIMITED: "wait, or lower 'max_concurrency'",
     _E.ERROR_REASON_MODEL_SERVER_ERROR: "read the endpoint's log",
-    _E.ERROR_REASON_MODEL_ANSWER_INVALID: "check url and its API version, and that backend "
+    _E.ERROR_REASON_MODEL_ANSWER_INVALID: "check 'url' and its API version, and that 'backend' "
     "names the endpoint's API",
-    _E.ERROR_REASON_MODEL_REQUEST_REFUSED: "check url, model, params and options against what the "
-    "endpoint supports",
+    _E.ERROR_REASON_MODEL_REQUEST_REFUSED: "check that 'url' is right, and that the "
+    "endpoint supports 'model', 'params' and 'options'",
     _E.ERROR_REASON_MODEL_CONTEXT_EXCEEDED: "use a model with a longer context",
-    _E.ERROR_REASON_MODEL_QUOTA_SPENT: "top up the account, or use another api_key",
+    _E.ERROR_REASON_MODEL_QUOTA_SPENT: "top up the account, or use another 'api_key'",
     _E.ERROR_REASON_MODEL_CREDENTIAL_REFUSED: (
-        "correct api_key, and headers if the endpoint needs any"
+        "correct 'api_key', and 'headers' if the endpoint needs any"
     ),
-    _E.ERROR_REASON_PARAMETER_UNSUPPORTED: "remove the parameter from params",
-    _E.ERROR_REASON_FIELD_INVALID: "correct params",
+    _E.ERROR_REASON_PARAMETER_UNSUPPORTED: "remove the parameter from 'params'",
+    _E.ERROR_REASON_FIELD_INVALID: "correct 'params'",
 }
 # Of these, the conversation or the moment is the cause, and no configuration.
 _PLAIN: Final = frozenset(

@@ -174,7 +174,7 @@ def read_row(row: object, index: int = 0) -> RecordedRow:
         raise RecordingError("'answers' must be a list")
     repeat = row.get("repeat")
     if repeat is not None and type(repeat) is not int:
-        raise RecordingError("'repeat' must be a whole number, from 0")
+        raise RecordingError("'repeat' must be a whole number of at least 0")
     made = tuple(_scripted(answer, index, k) for k, answer in enumerate(answers))
     return RecordedRow(index, tuple(texts), repeat, made, any=match == ANY)
 
@@ -195,7 +195,7 @@ def _rollout_row(row: Mapping[str, Any], index: int) -> RecordedRow:
     given = _items(with_images_in_json(params.get("input"), images))
     texts = tuple(_text(item) for item in given if _is_user(item))
     if not texts:
-        raise RecordingError("'responses_create_params.input' has no user message to match by")
+        raise RecordingError("'responses_create_params.input' has no user message to match")
     parts = split_output(output)
     answers = tuple(
         RecordedAnswer(_recorded(response, part, k, last=k == len(parts) - 1))
@@ -226,7 +226,7 @@ def _scripted(answer: object, index: int, k: int) -> RecordedAnswer:
         if text is None and "error" not in answer:
             raise RecordingError(f"answers[{k}] needs 'text', 'output' or 'error'")
         if text is not None and not isinstance(text, str):
-            raise RecordingError("'text' must be text")
+            raise RecordingError(f"answers[{k}].text must be a string")
         part: Json = {"type": "output_text", "text": text, "annotations": []}
         message = {"type": "message", "role": "assistant", "content": [part]}
         output = [] if text is None else [message]
@@ -257,7 +257,7 @@ def _scripted(answer: object, index: int, k: int) -> RecordedAnswer:
         times = error.get("times")
     delay = answer.get("delay_s", 0)
     if type(delay) not in (int, float) or not 0 <= delay <= 3600:
-        raise RecordingError(f"answers[{k}].delay_s must be a number of seconds, 0 to 3600")
+        raise RecordingError(f"answers[{k}].delay_s must be a number of seconds from 0 to 3600")
     return RecordedAnswer(document, float(delay), error, times)
 
 

@@ -37,7 +37,9 @@ _GRAMMARS: Final = ("structured_outputs", "guided_json", "guided_regex", "guided
 
 
 def constraint_of(body: Mapping[str, Any]) -> tokens_pb2.Constraint.ValueType:
-    """What keeps the answer to a chat request from being sampled freely, if anything."""
+    """The constraint on sampling the answer to a chat request; UNSPECIFIED: the answer is sampled
+    freely.
+    """
     choice, form = body.get("tool_choice"), body.get("response_format")
     forced = choice == "required"
     if isinstance(choice, Mapping):
@@ -50,16 +52,17 @@ def constraint_of(body: Mapping[str, Any]) -> tokens_pb2.Constraint.ValueType:
 
 
 class PromptIgnored(Exception):
-    """The server read another prompt than the tokens that it was given."""
+    """The server read a prompt that differs from the tokens that it was sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class CapturePlan:
-    """How a call's prompt is sent, what is known of it beforehand, and where its tokens go.
+    """How a call's prompt is sent, what is known before the call, and where the tokens are stored.
 
-    record: None when no tokens are wanted. prompt: the tokens to send; None: messages.
-    rendered: how the template renders the whole of such a prompt. reason, detail: of the fork that
-    messages may mean. keep_logprobs: whether they stay in the answer, too.
+    record: where the tokens are stored; None: no tokens are captured. prompt: the tokens to send;
+    None: messages. rendered: how the template renders the whole of such a prompt. reason, detail:
+    if messages are sent, those of the fork that may follow. keep_logprobs: whether the log
+    probabilities also stay in the answer.
     """
 
     record: TokenRecord | None
@@ -72,7 +75,7 @@ class CapturePlan:
 
     @staticmethod
     def of(call: BackendCall, *, keep_logprobs: bool = False) -> CapturePlan:
-        """Messages, and the reason that is known beforehand."""
+        """A plan that sends messages, with the fork reason that is already known."""
         plan = CapturePlan(call.record, call.prefix, keep_logprobs)
         if plan.prefix is None or not plan.prefix.rewritten:
             return plan
@@ -84,7 +87,7 @@ class CapturePlan:
         detail: str,
         reason: tokens_pb2.ForkReason.ValueType = tokens_pb2.FORK_REASON_BACKEND,
     ) -> CapturePlan:
-        """The plan with messages, and why they are no tokens."""
+        """The plan that sends messages, and the reason why tokens can't be sent."""
         return replace(self, prompt=None, rendered=None, reason=reason, detail=detail)
 
     def going_on(self, step: Tail | Rewritten, whole: bytes | None) -> CapturePlan:
@@ -97,8 +100,8 @@ class CapturePlan:
 
     @property
     def first_experts(self) -> int | None:
-        """The first token whose routed experts are wanted; those before it have theirs. None: none
-        are.
+        """The first token whose routed experts are captured; earlier tokens already have theirs.
+        None: no routed experts are captured.
         """
         if self.record is None or ROUTED_EXPERTS not in self.record.side_asked:
             return None
@@ -106,7 +109,9 @@ class CapturePlan:
         return self.prefix.side_rows.get(ROUTED_EXPERTS, 0) if continues and self.prefix else 0
 
     def read_prompt(self, ids: Any) -> None:
-        """Takes the prompt as the server read it. Raises PromptIgnored, AnswerInvalid."""
+        """Checks the prompt that the server read, and records it. Raises PromptIgnored,
+        AnswerInvalid.
+        """
         record = self.record
         if record is None:
             return
@@ -138,7 +143,7 @@ class CapturePlan:
             )
 
     def read_choice(self, answer: Json) -> None:
-        """Takes the tokens of the choice in a whole answer or a chunk. Raises AnswerInvalid."""
+        """Records the tokens of the choice in an answer or a chunk. Raises AnswerInvalid."""
         record, choices = self.record, answer.get("choices")
         if record is None or not record.known or not isinstance(choices, list) or not choices:
             return
@@ -164,7 +169,7 @@ class CapturePlan:
             )
 
     def check(self) -> None:
-        """To be called once the answer is whole. Raises AnswerInvalid."""
+        """Call this when the answer is complete. Raises AnswerInvalid."""
         record = self.record
         if record is None or not record.logprobs:
             return
@@ -177,7 +182,7 @@ class CapturePlan:
 
 
 def take_answer(name: str, plan: CapturePlan, answer: Json) -> None:
-    """Takes the tokens out of an answer that came whole.
+    """Moves the tokens of a complete (not streamed) answer into the record.
 
     Raises PromptIgnored, and MeshError MODEL_ANSWER_INVALID.
     """
@@ -192,9 +197,9 @@ def take_answer(name: str, plan: CapturePlan, answer: Json) -> None:
 
 
 def take_experts(name: str, plan: CapturePlan, answer: Json) -> None:
-    """Takes the routed experts out of an answer that came whole, after its tokens.
+    """Reads the routed experts from a complete answer, after its tokens were read.
 
-    Raises MeshError MODEL_ANSWER_INVALID where they are wanted and are not there, or are not those.
+    Raises MeshError MODEL_ANSWER_INVALID if requested experts are missing or don't fit the tokens.
     """
     record, first = plan.record, plan.first_experts
     choice = answer["choices"][0] if answer.get("choices") else {}
@@ -248,7 +253,7 @@ class VllmReader(ChatReader):
 
 
 def _spans(said: Any) -> list[tokens_pb2.WeightsSpan]:
-    """The spans, where each has a number for its version; else none of them is known."""
+    """The spans if each has a number as its version; otherwise an empty result."""
     spans: list[tokens_pb2.WeightsSpan] = []
     try:
         for one in said:

@@ -83,9 +83,9 @@ class VllmOptions(ChatBackendOptions, frozen=True, kw_only=True, forbid_unknown_
     server renders each conversation again, and a call whose tokens then differ is a fork.
     weights_poll_s: seconds between two requests for the version of the weights, if the server
     answers them; 0: never.
-    routed_experts: whether the server runs with `--enable-return-routed-experts`, so that they can
-    be captured as side data. vLLM returns them with whole answers: a call that wants them is not
-    streamed.
+    routed_experts: whether the server runs with `--enable-return-routed-experts`, so that routed
+    experts can be captured as side data. vLLM returns routed experts only with complete answers,
+    so a call that captures them is not streamed.
     """
 
     exact: bool = True
@@ -144,7 +144,7 @@ class VllmBackend(ChatBackend):
                 await self._probed(asyncio.get_running_loop().time() + _PROBE_SECONDS)
 
     def follow_weights(self, tell: Callable[[int], None]) -> None:
-        """Tells the version of the weights, as the servers name it, until `close`."""
+        """Reports the version of the weights that the servers name, until `close`."""
         if self._poll_s:
             self._http.follow(follow_weights(self._http, self._poll_s, tell))
 
@@ -172,7 +172,9 @@ class VllmBackend(ChatBackend):
         return await scoring.run(body, continuations)
 
     async def abort(self, request_id: str) -> bool:
-        """Has the server end a call, which then returns what it has; False when it cannot."""
+        """Has the server end a call, which then returns its output so far. False if the server
+        can't end calls.
+        """
         path, engine_id = self._abort_path, self._running.get(request_id)
         if path is None or engine_id is None:
             return False
@@ -210,7 +212,9 @@ class VllmBackend(ChatBackend):
         progress: CallProgress | None,
         deadline: float,
     ) -> responses_pb2.Response:
-        """made: the request, where it is made already; taken out, so that it is not kept."""
+        """made: holds the request if it exists already; `_send` removes it from there, so that its
+        memory is freed.
+        """
         timeout = max(deadline - asyncio.get_running_loop().time(), 0.001)
 
         def body() -> Json:
@@ -277,7 +281,7 @@ class VllmBackend(ChatBackend):
     async def _planned(
         self, plan: CapturePlan, call: BackendCall, body: Json, deadline: float
     ) -> CapturePlan:
-        """The plan with the tokens to send, or why it must be messages."""
+        """The plan with the tokens to send, or with the reason why messages must be sent."""
         if plan.prefix is None or plan.prefix.rewritten:
             return plan
         if not self._exact:
@@ -316,9 +320,9 @@ class VllmBackend(ChatBackend):
             return plan.forked(f"the server did not render the conversation: {error.message}")
 
     async def _probed(self, deadline: float) -> bool:
-        """Whether the server takes tokens and renders; asked until it is known.
+        """Whether the server accepts tokens and renders conversations; probed until known.
 
-        Raises MeshError when it cannot be asked, and TimeoutError.
+        Raises MeshError if the server can't be probed, and TimeoutError.
         """
         if self._takes_tokens is None:
             async with asyncio.timeout_at(deadline), self._probing:
@@ -331,7 +335,7 @@ class VllmBackend(ChatBackend):
         return self._takes_tokens
 
     async def _logprobs_of(self, deadline: float) -> tokens_pb2.LogprobDistribution.ValueType:
-        """Which distribution log probabilities are of; asked until the server answers."""
+        """The distribution of the server's log probabilities; probed until the server answers."""
         if self._distribution is None:
             # What a call fails of is for the call itself to find.
             with contextlib.suppress(MeshError, TimeoutError):
@@ -341,7 +345,7 @@ class VllmBackend(ChatBackend):
         return self._distribution or tokens_pb2.LOGPROB_DISTRIBUTION_UNSPECIFIED
 
     def _given(self, distribution: tokens_pb2.LogprobDistribution.ValueType) -> None:
-        """Log probabilities are of this distribution."""
+        """Sets the distribution of the log probabilities."""
         self._distribution = distribution
         self._can(model_pb2.ModelCapabilities(logprob_distribution=distribution))
 
@@ -359,7 +363,9 @@ class VllmBackend(ChatBackend):
 
 
 def _sent_as(body: Json, plan: CapturePlan) -> Json:
-    """The request; with tokens for a prompt the last of its messages is enough."""
+    """The request as sent. If the prompt is sent as tokens, only the last message is sent beside
+    it.
+    """
     if plan.prompt is None:
         return body
     given = body.get("kv_transfer_params") or {}
@@ -370,7 +376,7 @@ def _sent_as(body: Json, plan: CapturePlan) -> Json:
 
 
 def _capture(body: Json, record: TokenRecord | None) -> Json:
-    """The request, now asking for the tokens that are wanted."""
+    """The request with the parameters that make the server return tokens."""
     if record is not None:
         body["return_token_ids"] = True
         if record.logprobs_asked:

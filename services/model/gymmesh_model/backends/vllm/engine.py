@@ -65,12 +65,12 @@ class EngineVllmBackend(VllmBackend):
             await self._engine.stop()
 
     def follow_weights(self, tell: Callable[[int], None]) -> None:
-        """As VllmBackend's, but asking the engine itself."""
+        """Like VllmBackend.follow_weights, but reads the version from the engine itself."""
         if self._poll_s:
             self._http.follow(self._follow_weights(tell))
 
     async def announce_weights(self, version: int) -> None:
-        """The weights that sample from now on are of this version."""
+        """Sets the version of the weights that sample from now on."""
         self._check_alive()
         try:
             await self._engine.announce(version)
@@ -104,7 +104,7 @@ class EngineVllmBackend(VllmBackend):
 
 @contextlib.contextmanager
 def _noting_weights(record: TokenRecord | None) -> Iterator[None]:
-    """Notes in a call's record which weights sampled its answer."""
+    """Stores in a call's record which weights sampled the answer."""
     spans: Spans = []
     token = spans_of_call.set(spans)
     try:

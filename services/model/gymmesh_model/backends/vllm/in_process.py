@@ -1,8 +1,8 @@
-"""An endpoint in this very process: an ASGI application, called without a connection.
+"""An endpoint in this process: an ASGI application that is called without a connection.
 
-What an HTTP server would hand it is handed to it, so that it behaves as it does behind one:
-leaving a streamed answer before its end is its client's going away.
-Format: the ASGI specification 3.0, HTTP connection scope.
+The application receives the same messages as from an HTTP server, so it behaves in the same way. A
+caller that leaves a streamed answer before its end is reported to the application as a client that
+disconnected. Format: the ASGI specification 3.0, HTTP connection scope.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _CUT_SHORT: Final = "the call ended without its whole answer"
 
 
 class _Exchange:
-    """One request and its answer as it comes."""
+    """One request, and its answer while the answer arrives."""
 
     def __init__(self, body: bytes) -> None:
         self._body: bytes | None = body
@@ -52,7 +52,9 @@ class _Exchange:
         return self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
     async def receive(self) -> AsgiMessage:
-        """What the application gets: the body, and when it is over, the client's end."""
+        """The next message for the application: the body, or when the exchange is over, the
+        client's disconnection.
+        """
         body, self._body = self._body, None
         if body is not None:
             return {"type": "http.request", "body": body, "more_body": False}
@@ -75,19 +77,19 @@ class _Exchange:
                 self._pieces.put_nowait(None)
 
     async def begun(self) -> None:
-        """Returns when the head has come. Raises ConnectionLost when none will."""
+        """Returns when the head has arrived. Raises ConnectionLost if no head will arrive."""
         await self._begun.wait()
         if not self.status:
             raise ConnectionLost(_CUT_SHORT)
 
     def over(self) -> None:
-        """The application has returned, or failed."""
+        """Marks the exchange as over: the application has returned or failed."""
         self._begun.set()
         if not self._whole:
             self._pieces.put_nowait(None)
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """The body as it comes; to be read once. Raises TransportError."""
+        """The pieces of the body as they arrive. Can be read once. Raises TransportError."""
         size = 0
         while (piece := await self._pieces.get()) is not None:
             size += len(piece)
@@ -103,9 +105,9 @@ class _Exchange:
 
 
 class InProcessTransport:
-    """Calls an application as a Transport. headers: of every request.
+    """Calls an application as a Transport. headers: sent with every request.
 
-    Of the URLs only the paths count.
+    Only the paths of the URLs are used.
     """
 
     def __init__(self, application: Application, headers: Mapping[str, str]) -> None:

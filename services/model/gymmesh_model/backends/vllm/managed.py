@@ -1,4 +1,4 @@
-"""A vLLM server that the model service starts itself, and ends with itself."""
+"""A vLLM server that the model service starts, and ends when the service itself ends."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _NOTICE_SECONDS: Final = 2.0
 class ManagedVllmBackend(VllmBackend):
     """A `vllm` model with `serve`. Once its server has died, each call fails at once.
 
-    It is not started again: a trainer may have given it other weights than those it would load,
-    and a death has a cause that a person must see.
+    The model service does not restart the server. A trainer may have given the server other weights
+    than it would load at a start, and a person must see why the server died.
     """
 
     def __init__(self, name: str, config: ModelConfig) -> None:

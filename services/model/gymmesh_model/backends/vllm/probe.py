@@ -1,4 +1,6 @@
-"""What a vLLM server can do beyond Chat Completions, asked in a way that costs it nothing."""
+"""Finds out what a vLLM server can do beyond Chat Completions, with requests that cost the server
+almost nothing.
+"""
 
 from __future__ import annotations
 
@@ -52,8 +54,8 @@ class Probed:
 async def probe(http: HttpEndpoint, model: str, deadline: float) -> Probed:
     """What the server can do.
 
-    model: its name there; empty: not known. deadline: of the event loop's clock. Raises
-    MeshError when it cannot be asked now.
+    model: the model's name at the server; empty: not known. deadline: of the event loop's clock.
+    Raises MeshError if the server can't be probed now.
     """
     named: Json = {"model": model} if model else {}
     body = {**named, "messages": _MESSAGES}
@@ -84,11 +86,11 @@ async def probe(http: HttpEndpoint, model: str, deadline: float) -> Probed:
 async def probe_logprobs(
     http: HttpEndpoint, model: str, deadline: float
 ) -> tokens_pb2.LogprobDistribution.ValueType:
-    """Which distribution the server's log probabilities are of, found by sampling one token.
+    """The distribution of the server's log probabilities, found by sampling one token.
 
-    Where only the first token may be drawn, the second has no probability in the distribution
-    that is sampled from, and some in the model's own. UNSPECIFIED where neither shows. Raises
-    MeshError when the server cannot be asked now.
+    The request allows only the most probable token. So the second token has probability 0 in the
+    sampling distribution, and more than 0 in the model's own distribution. UNSPECIFIED if neither
+    is visible. Raises MeshError if the server can't be probed now.
     """
     body: Json = {"messages": _MESSAGES, "max_tokens": 1, "temperature": 1.0, "top_k": 1}
     named: Json = {"model": model} if model else {}
@@ -101,8 +103,8 @@ async def probe_logprobs(
 
 
 def distribution_of(first: Any, second: Any) -> tokens_pb2.LogprobDistribution.ValueType:
-    """The distribution by the two highest log probabilities at a token that was drawn with
-    `top_k` 1 at temperature 1; UNSPECIFIED where that does not show. Pure.
+    """The distribution, derived from the two highest log probabilities of a token that was sampled
+    with `top_k` 1 at temperature 1. UNSPECIFIED if they don't show the distribution. Pure.
     """
     if not isinstance(first, float | int) or not isinstance(second, float | int):
         return tokens_pb2.LOGPROB_DISTRIBUTION_UNSPECIFIED
@@ -115,7 +117,7 @@ def distribution_of(first: Any, second: Any) -> tokens_pb2.LogprobDistribution.V
 
 
 def _first_two(answer: Mapping[str, Any] | MeshError) -> tuple[Any, Any]:
-    """The two highest log probabilities at the first token; None for what there is not."""
+    """The two highest log probabilities at the first token; None for each that is missing."""
     try:
         [choice] = _said(answer, "choices")
         one, two = choice["logprobs"]["content"][0]["top_logprobs"][:2]

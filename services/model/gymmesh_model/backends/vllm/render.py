@@ -1,10 +1,10 @@
-"""Has a vLLM server render conversations, and finds the prompt that goes on from known tokens.
+"""Has a vLLM server render conversations, and finds the prompt that continues known tokens.
 
-Asked is `POST /v1/chat/completions/render`, which renders as a call would (the server offers it
-with `--enable-scale-out`), or else `POST /tokenize`, which every server has. Both take the whole
-conversation each time: that is what exact tokens cost, one such call for a turn whose answer is
-tokenised as the model wrote it, and two to five for one that is not. An append-only prompt costs
-two of a short conversation, see `tails`.
+The server renders at `POST /v1/chat/completions/render`, exactly as for a call; the server offers
+this path with `--enable-scale-out`. Without it, the server renders at `POST /tokenize`, which every
+server has. Both paths receive the whole conversation each time. This is the cost of exact tokens:
+one rendering for a turn if the template tokenises the last answer as the model wrote it, otherwise
+two to five. An append-only prompt costs two renderings of a short conversation, see `tails`.
 """
 
 from __future__ import annotations
@@ -63,23 +63,26 @@ _RENDERED: Final = (*_TOKENIZED, "tool_choice", "chat_template_kwargs", "reasoni
 
 
 def settings_digest(body: Json) -> bytes:
-    """A digest of the tools and of what else the template gets beside the messages."""
+    """A digest of the tools and of all else that the template receives beside the messages."""
     given = {key: body[key] for key in _RENDERED if body.get(key) is not None}
     return hashlib.blake2b(dumps(given), digest_size=16).digest()
 
 
 def preamble_digest(body: Json, params: Mapping[str, Any]) -> bytes:
-    """A digest of what every prompt of a conversation begins with, its first items aside."""
+    """A digest of the beginning of every prompt of a conversation, without the conversation's first
+    items.
+    """
     instructions = dumps(params.get("instructions"))
     return hashlib.blake2b(settings_digest(body) + instructions, digest_size=16).digest()
 
 
 @dataclass(frozen=True, slots=True)
 class Appending:
-    """How tails of append-only prompts are made.
+    """How the tails of append-only prompts are made.
 
-    render: of exactly the given messages. bridge: what a family's own renderer puts behind the
-    prefix for new messages, where there is one; it returns None for what it cannot.
+    render: renders exactly the given messages. bridge: returns the tokens that a model family's own
+    renderer puts after the prefix for new messages, or None if the renderer can't do this; None:
+    there is no such renderer.
     """
 
     tails: Tails
@@ -94,9 +97,9 @@ async def go_on(
 ) -> tuple[Tail | Rewritten, bytes | None]:
     """How the prompt of a call continues its prefix, and the rendering of the whole prompt.
 
-    render: returns the tokens of a chat request. appending: for an append-only prompt, of which
-    only the tail is rendered: the whole rendering is then None. Raises the errors of `render` for
-    the whole prompt.
+    render: returns the tokens of a chat request. appending: set for an append-only prompt. Only the
+    prompt's tail is then rendered, and the rendering of the whole prompt is None. Raises the errors
+    of `render` for the whole prompt.
     """
     if appending is None:
         return await _as_rendered(views, render)
@@ -113,7 +116,7 @@ async def go_on(
 async def _appended(
     views: ConversationViews, render: Callable[[Json], Awaitable[bytes]], appending: Appending
 ) -> bytes:
-    """The tail behind the prefix. Raises NoTail."""
+    """The tail after the prefix. Raises NoTail."""
     prefix = views.prefix
     if not views.same_preamble:
         first = views.request(View.FIRST)
@@ -134,7 +137,7 @@ async def _appended(
 async def _as_rendered(
     views: ConversationViews, render: Callable[[Json], Awaitable[bytes]]
 ) -> tuple[Tail | Rewritten, bytes]:
-    """As the template renders the whole conversation."""
+    """The prompt's continuation and rendering, from renderings of the whole conversation."""
     known, renders = KnownPrefix(views.prefix, views.reasons, views.same_preamble), Renders()
     while isinstance(step := next_step(known, renders), View):
         request = views.request(step)
@@ -156,7 +159,8 @@ async def render_at(
 ) -> bytes:
     """The tokens of a chat request, which the endpoint renders at `path`: RENDER or TOKENIZE.
 
-    key: the rollout that it is for. deadline: of the event loop's clock. Raises MeshError.
+    key: the rollout that needs the rendering. deadline: a time of the event loop's clock. Raises
+    MeshError.
     """
     asked, listed = (for_tokenize(body), "tokens") if path == TOKENIZE else (body, "token_ids")
 
@@ -174,7 +178,7 @@ async def render_at(
 
 
 def for_tokenize(body: Mapping[str, Any]) -> Json:
-    """The body for /tokenize of what a chat request would render."""
+    """The body for `/tokenize` that renders what the chat request would render."""
     asked = {key: body[key] for key in _TOKENIZED if key in body}
     asked["messages"] = [_renamed(message) for message in body["messages"]]
     for key, default in (("add_generation_prompt", True), ("continue_final_message", False)):
@@ -185,7 +189,7 @@ def for_tokenize(body: Mapping[str, Any]) -> Json:
 
 
 def template_arguments(body: Mapping[str, Any]) -> Json:
-    """What the template of a chat request gets beside messages and tools, as vLLM passes it on."""
+    """The template arguments of a chat request beside messages and tools, as vLLM passes them."""
     extra: Json = {}
     if body.get("documents") is not None:
         extra["documents"] = body["documents"]
@@ -196,7 +200,9 @@ def template_arguments(body: Mapping[str, Any]) -> Json:
 
 
 def _renamed(message: Json) -> Json:
-    """A message as /tokenize reads it: there reasoning has one name, where a chat has two."""
+    """A message as `/tokenize` reads it. There, reasoning has one key; in a chat request it has
+    two.
+    """
     if "reasoning_content" not in message:
         return message
     made = dict(message)
@@ -222,7 +228,7 @@ class ConversationViews:
         self.same_preamble = prefix.preamble == self.preamble
 
     def request(self, view: View) -> Json | None:
-        """The request for a rendering; None when there is none."""
+        """The request for a rendering; None if the view can't be requested."""
         if view is View.PROMPT:
             return self._body
         if view is View.FIRST:
@@ -241,7 +247,7 @@ class ConversationViews:
 
     @property
     def new_messages(self) -> NewMessages | None:
-        """What came after the answer; None when it is not apart from it."""
+        """The messages after the answer; None if they can't be separated from the answer."""
         until = self._until_answer
         new = self._body["messages"][len(until) :]
         if not self._is_answered or not new or new[0]["role"] == "assistant":
@@ -251,12 +257,14 @@ class ConversationViews:
         return NewMessages(new, until[-1].get("tool_calls") or (), used, instructions)
 
     def short(self, messages: list[Json], *, generation: bool) -> Json:
-        """The request for a made-up conversation with this one's tools and arguments."""
+        """The request for an invented conversation with the tools and arguments of this
+        conversation.
+        """
         return {**self._body, "messages": messages, "add_generation_prompt": generation}
 
     @cached_property
     def _is_answered(self) -> bool:
-        """Whether the known items end with an answer that the new ones do not join."""
+        """Whether the known items end with an answer, and no new item joins that answer."""
         messages, whole = self._until_answer, self._body["messages"]
         answered = bool(messages) and messages[-1]["role"] == "assistant"
         return answered and whole[: len(messages)] == messages
@@ -283,15 +291,16 @@ class ConversationViews:
 
 
 def has_media(message: Mapping[str, Any]) -> bool:
-    """Whether a chat message holds more than text."""
+    """Whether a chat message contains anything but text."""
     content = message.get("content")
     return isinstance(content, list) and any(part.get("type") != "text" for part in content)
 
 
 def _altered(message: Json) -> Json:
-    """The message with other words for its reasoning, which stands apart or in its text.
+    """The message with a changed text of its reasoning. The reasoning has its own key or is part of
+    the content.
 
-    A template that renders both alike leaves the reasoning out, whatever else it does with it.
+    If a template renders both messages alike, the template omits the reasoning.
     """
     made = dict(message)
     for key in ("reasoning_content", "reasoning"):
@@ -311,7 +320,7 @@ def _altered(message: Json) -> Json:
 
 
 def _reasons(items: list[Any]) -> bool:
-    """Whether the answer that the items end with holds reasoning."""
+    """Whether the answer at the end of the items contains reasoning."""
     for item in reversed(items):
         kind = item.get("type", "message")
         if kind == "reasoning":

@@ -1,7 +1,8 @@
 """Scores continuations at a vLLM server, which renders, tokenises and computes.
 
-A call costs a rendering, a detokenisation, a tokenisation of the prompt and of each text, and for
-each text one request of `POST /v1/completions`, one after another: the call has one place.
+A call costs a rendering, a detokenisation, and a tokenisation of the prompt and of each text. Each
+text also costs one request to `POST /v1/completions`. The requests are sent one after another,
+because a call has only one place in the limit of concurrent calls.
 """
 
 from __future__ import annotations
@@ -40,13 +41,14 @@ class VllmScoring:
     """One call that scores continuations.
 
     Attributes:
-        name: the model's in the mesh, for errors.
-        model: its name at the server; empty: the one that it serves.
+        name: the model's name in the mesh, for errors.
+        model: the model's name at the server; empty: the model that the server serves.
         render_path: where the server renders the conversation.
-        deadline: of the event loop's clock.
-        key: the rollout that it is for.
-        log: where retries are noted.
-        weights: which weights score; its adapter takes the model's place.
+        deadline: a time of the event loop's clock.
+        key: the rollout that needs the scores.
+        log: where retries are recorded.
+        weights: the weights that score. If they have an adapter, the adapter's name replaces the
+            model's name.
     """
 
     http: HttpEndpoint
@@ -90,7 +92,7 @@ class VllmScoring:
         return await self._post(TOKENIZE, asked, _tokens)
 
     async def _post(self, path: str, asked: Json, read: Callable[[Json], T]) -> T:
-        """What `read` makes of the answer; its AnswerInvalid becomes a MeshError."""
+        """The result of `read` for the answer. An AnswerInvalid of `read` becomes a MeshError."""
 
         def body() -> bytes:
             model = (self.weights.adapter if self.weights else "") or self.model
@@ -116,7 +118,7 @@ class VllmScoring:
 def _prompt_text(answer: Mapping[str, Any]) -> str:
     text = answer.get("prompt")
     if not isinstance(text, str):
-        raise AnswerInvalid("it has no prompt, which POST /detokenize returns")
+        raise AnswerInvalid("it has no 'prompt', which POST /detokenize must return")
     return text
 
 

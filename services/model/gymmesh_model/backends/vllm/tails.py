@@ -1,7 +1,8 @@
 """Has the tails of append-only prompts rendered, and checks once that they are valid.
 
 `gymmesh_model.tokens.append_only` explains tails and the check. A tail costs two renderings of a
-short conversation and its system messages; the first of each shape costs about sixteen.
+short conversation with its system messages. The first tail of each shape costs about sixteen
+renderings.
 """
 
 from __future__ import annotations
@@ -30,8 +31,10 @@ from gymmesh_runtime.errors import MeshError
 
 Json = dict[str, Any]
 Render = Callable[[list[Json], bool], Awaitable[bytes]]
-"""The tokens of messages as the template renders them. The flag: ready for an answer. Raises
-MeshError; a template's own refusal is MODEL_REQUEST_REFUSED."""
+"""Returns the tokens of messages as the template renders them. The flag: whether the rendering ends
+where the next answer begins. Raises MeshError; MODEL_REQUEST_REFUSED if the template refuses the
+messages.
+"""
 
 # Tools and template arguments of this many kinds are known at a time.
 _MOST_SHAPES: Final = 512
@@ -43,7 +46,7 @@ class NoTail(Exception):
 
 
 class _Refused(NoTail):
-    """The template refuses these messages, which says nothing of others."""
+    """The template refuses these messages. It may accept others."""
 
 
 class _Depends(NoTail):
@@ -52,8 +55,8 @@ class _Depends(NoTail):
 
 @dataclass(frozen=True, slots=True)
 class _Checked:
-    """ends: None where tails of this shape cannot be used, for `reason`. calls: how many calls the
-    made-up answer has.
+    """ends: None if tails of this shape can't be used; `reason` says why. calls: how many calls the
+    invented answer has.
     """
 
     ends: Ends | None
@@ -62,7 +65,7 @@ class _Checked:
 
 
 class Tails:
-    """The tails of one tokenizer's prompts, and which shapes of them were checked."""
+    """The tails of one tokenizer's prompts, and the shapes that were checked."""
 
     def __init__(self) -> None:
         self._checked: OrderedDict[tuple[bytes, Shape], _Checked] = OrderedDict()
@@ -107,7 +110,9 @@ class Tails:
 
 
 async def _checked(new: NewMessages, render: Render) -> _Checked:
-    """What holds for new messages of this shape. Raises NoTail where they show nothing of it."""
+    """The result of the check for new messages of this shape. Raises NoTail if these messages can't
+    show the result.
+    """
     failure: NoTail | None = None
     # Some templates take one tool call an answer, and some leave calls out.
     for calls in sorted({len(new.calls), min(1, len(new.calls)), 0}, reverse=True):
@@ -124,7 +129,9 @@ async def _checked(new: NewMessages, render: Render) -> _Checked:
 
 
 async def _ends(new: NewMessages, render: Render) -> Ends:
-    """Raises NoTail: _Depends where the tail depends on more than the new messages."""
+    """The template's ends after an answer. Raises NoTail; _Depends if the tail depends on more than
+    the new messages.
+    """
     first, *others = histories(new)
     tail = await _tail(new, render)
     if not tail:
@@ -158,7 +165,7 @@ async def _tail(
     marks: Marks = MARKS,
     reasons: bool = False,
 ) -> bytes:
-    """The tail of new messages. Raises NoTail where the template refuses them."""
+    """The tail of new messages. Raises NoTail if the template refuses the messages."""
     before = histories(new)[0] if history is None else history
     try:
         one, two = [
@@ -184,7 +191,9 @@ async def _tail_or_none(new: NewMessages, render: Render, **how: Any) -> bytes |
 
 
 async def _end(calls: Sequence[Json], history: list[Json], render: Render) -> bytes:
-    """What comes behind a last answer with these calls; empty where the template refuses it."""
+    """The tokens that the template puts after a last answer with these calls; empty if the template
+    refuses the answer.
+    """
     try:
         one, two = [await render([*history, answer(calls, mark)], False) for mark in MARKS]
     except MeshError as error:
@@ -195,5 +204,5 @@ async def _end(calls: Sequence[Json], history: list[Json], render: Render) -> by
 
 
 def _with_calls(new: NewMessages, calls: int) -> NewMessages:
-    """The same behind an answer with the first of its calls."""
+    """The same new messages after an answer that has only the first `calls` tool calls."""
     return replace(new, calls=new.calls[:calls])

@@ -23,13 +23,14 @@ _MAX_VERSION: Final = 2**64 - 1
 
 
 class NotOffered(Exception):
-    """The server does not say."""
+    """The server does not report the version of its weights."""
 
 
 async def follow_weights(http: HttpEndpoint, poll_s: float, tell: Callable[[int], None]) -> None:
-    """Asks every endpoint, every `poll_s` seconds, until one does not offer it.
+    """Asks every endpoint for its version every `poll_s` seconds, until an endpoint does not offer
+    it.
 
-    tell: gets the version that all endpoints have reached: none of them is older.
+    tell: is called with the version that all endpoints have reached, which is the lowest version.
     """
     urls = [endpoint.at(_PATH) for endpoint in http.pool.endpoints]
     with contextlib.suppress(NotOffered):
@@ -42,7 +43,9 @@ async def follow_weights(http: HttpEndpoint, poll_s: float, tell: Callable[[int]
 
 
 async def _ask(http: HttpEndpoint, url: str) -> int | None:
-    """The version; None when it cannot be had now, or is none. Raises NotOffered."""
+    """The version; None if the endpoint can't report it now, or reports no number. Raises
+    NotOffered.
+    """
     try:
         async with asyncio.timeout(_ASK_SECONDS):
             answer = await http.get(url)
@@ -60,7 +63,7 @@ async def _ask(http: HttpEndpoint, url: str) -> int | None:
 
 
 def version_of(value: object) -> int | None:
-    """vLLM's version as a number, where it is one."""
+    """vLLM's version as a number; None if it is not a number."""
     if not isinstance(value, str) or not value.isascii() or not value.isdecimal():
         return None
     # Longer than any number of 64 bits; int() would take its time.

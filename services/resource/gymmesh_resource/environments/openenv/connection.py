@@ -84,7 +84,9 @@ class OpenEnvConnection:
         if answer.get("type") == "error":
             raise _refusal(content)
         if answer.get("type") != expected:
-            raise self._lost(f"it answered {kind!r} with {str(answer.get('type'))[:50]!r}")
+            raise self._lost(
+                f"it answered a message {kind!r} with {str(answer.get('type'))[:50]!r}"
+            )
         return content
 
     async def close(self) -> None:

@@ -123,7 +123,7 @@ class OrsClient:
         """The id of a new session. Raises NoOrsAnswer, Refused."""
         sid, _ = await self._stream("create_session", {}, "")
         if not sid:
-            raise NoOrsAnswer("it gave the session no id")
+            raise NoOrsAnswer("it returned no id for the new session")
         return sid
 
     async def call(self, environment: str, tool: str, arguments: Any, sid: str) -> Any:

@@ -61,7 +61,7 @@ def read_question(
     may_be_empty = optional(task, "allow_empty", bool) or False
     key = next((key for key in _DATABASES if key in task.payload), None)
     if key is None:
-        raise TaskInvalid("setup_sql", "is missing, and the row has no database either")
+        raise TaskInvalid("setup_sql", "is missing. Add setup_sql, or a key that names a database")
     named: str = task.require(key, str)
     if key in _FILES:
         database = Database(path=str(_file(named, key, databases)), engine=engine)

@@ -162,7 +162,7 @@ def _fitting(schema: dict[str, Any], format: TextFormat) -> dict[str, Any]:
         and possible not in (kind if isinstance(kind, list) else [kind])
     ):
         raise SchemaError(
-            f"is for {kind!r}, but a text in the format {format} is always an {possible}"
+            f"has the type {kind!r}, but a text in the format {format} is always an {possible}"
         )
     if format == "xml" and (problem := root_problem(schema)) is not None:
         raise SchemaError(problem)

@@ -129,14 +129,16 @@ class Shop:
 
     def _customer(self, customer_id: str) -> None:
         if customer_id not in self._state["customers"]:
-            raise ToolError("There is no customer of that id; find it by the e-mail address.")
+            raise ToolError("No customer has that id. Find the customer by e-mail address.")
 
     def _order(self, order_id: str, status: str = "", change: str = "") -> dict[str, Any]:
         order: dict[str, Any] | None = self._state["orders"].get(order_id)
         if order is None:
-            raise ToolError("There is no order of that number.")
+            raise ToolError("No order has that number.")
         if status and order["status"] != status:
-            raise ToolError(f"The order is {order['status']}: only {status} ones can be {change}.")
+            raise ToolError(
+                f"The order is {order['status']}. Only {status} orders can be {change}."
+            )
         return order
 
 

@@ -101,7 +101,7 @@ def read_brief(value: Any) -> Brief:
         if not isinstance(text, str):
             raise TaskInvalid(f"user.{key}", "must be text")
     if not texts["goal"].strip():
-        raise TaskInvalid("user.goal", "is missing or empty; it tells the simulated user its part")
+        raise TaskInvalid("user.goal", "is missing or empty. Write what the simulated user wants")
     return Brief(facts=_facts(value.get("facts", ())), **texts)
 
 

@@ -95,7 +95,7 @@ async def load(host: Any, params: dict[str, Any]) -> dict[str, Any]:
         _check_sandboxed(config)
     limit = params["limit"]
     if limit is None and not env.taskset.bounded:
-        raise ValueError("the taskset has no end. Set the option limit")
+        raise ValueError("the taskset is infinite. Set the option limit to a number of tasks")
     _runner = Runner(env, list(itertools.islice(env.taskset, limit)))
     return {"tasks": len(_runner.tasks), "id": config.env_id}
 
@@ -239,9 +239,7 @@ def _task(params: dict[str, Any]) -> Any:
     if index >= len(tasks):
         raise LookupError(f"the taskset has {len(tasks)} tasks, and none at index {index}")
     if (key := params.get("key")) and tasks[index].key != key:
-        raise LookupError(
-            f"the taskset has another task at index {index} than the task of this row"
-        )
+        raise LookupError(f"the task at index {index} of the taskset is not the task of this row")
     return tasks[index]
 
 

@@ -120,5 +120,5 @@ async def _read(answer: Any) -> bytes:
     async for chunk in answer.content.iter_chunked(65_536):
         body += chunk
         if len(body) > _BODY:
-            raise HostedSearchError("the answer of the search service is too large")
+            raise HostedSearchError(f"the answer of the search service exceeds {_BODY} bytes")
     return bytes(body)

@@ -102,7 +102,7 @@ class CalendarTools:
         session: Session[Office],
         event_id: EventId,
         field: MutableEventField,
-        new_value: Annotated[str | int, "what it is to be"],
+        new_value: Annotated[str | int, "the new value of the field"],
     ) -> str:
         """Change one field of an event."""
         session.state.events.find(event_id)

@@ -64,8 +64,8 @@ class ProjectTools:
         assignee = (assigned_to_email or "").lower()
         if assignee and "@" not in assignee:
             raise ToolError(
-                f"{assignee[:80]!r} is no email address; company_directory_find_email_address "
-                "finds those of colleagues."
+                f"{assignee[:80]!r} is not an email address. "
+                "company_directory_find_email_address finds the addresses of colleagues."
             )
         found = [
             task
@@ -117,7 +117,7 @@ class ProjectTools:
         session: Session[Office],
         task_id: TaskId,
         field: MutableTaskField,
-        new_value: Annotated[str, "what it is to be"],
+        new_value: Annotated[str, "the new value of the field"],
     ) -> str:
         """Change one field of a task."""
         session.state.tasks.find(task_id)
@@ -138,7 +138,7 @@ def _colleague(session: Session[Office], address: str) -> str:
     lowered = address.lower()
     if lowered not in session.state.data.addresses:
         raise ToolError(
-            f"{address[:80]!r} is nobody in the company; company_directory_find_email_address "
-            "finds addresses by name."
+            f"Nobody in the company has the address {address[:80]!r}. "
+            "company_directory_find_email_address finds addresses by name."
         )
     return lowered

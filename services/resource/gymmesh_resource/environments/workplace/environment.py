@@ -79,7 +79,8 @@ class WorkplaceEnvironment(
         changing = any(verb in name for name, _ in calls for verb in _CHANGING)
         if changing and not differing_tables(office, Office(self.office_data)):
             raise TaskInvalid(
-                "ground_truth", "changes nothing in this office: doing nothing would be right"
+                "ground_truth",
+                "changes nothing in this office, so an agent that does nothing would be right",
             )
 
     def expected(self, task: Task) -> Expected:

@@ -116,8 +116,8 @@ def _send(session: Session[Office], recipient: str, subject: str, body: str) -> 
     require(recipient=recipient, subject=subject, body=body)
     if "@" not in recipient or "." not in recipient:
         raise ToolError(
-            f"{recipient[:80]!r} is no email address; company_directory_find_email_address "
-            "finds those of colleagues."
+            f"{recipient[:80]!r} is not an email address. "
+            "company_directory_find_email_address finds the addresses of colleagues."
         )
     session.state.emails.add(
         {

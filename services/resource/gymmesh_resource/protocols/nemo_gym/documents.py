@@ -45,7 +45,7 @@ def row_in(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def transcript_in(body: Mapping[str, Any]) -> list[responses_pb2.Item]:
-    """The items of the response that is to be judged. Raises FIELD_INVALID."""
+    """The items of the response that the verifier judges. Raises FIELD_INVALID."""
     response = body.get(_RESPONSE)
     if not isinstance(response, dict):
         raise field_invalid(_RESPONSE, "is missing. Send the response that the verifier judges")

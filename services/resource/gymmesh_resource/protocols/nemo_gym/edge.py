@@ -1,7 +1,7 @@
 """NeMo Gym's routes over the façade.
 
-Agents of NeMo Gym show a model whatever a tool's path answers, errors included. So a fault of the
-environment fails the session, and `/verify` answers with that failure instead of a reward.
+Agents of NeMo Gym show the model every answer of a tool's path, errors included. So a fault of the
+environment fails the session, and `/verify` returns the failure in place of a reward.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class NemoGymEdge:
         self._ended = OrderedDict()
 
     def problem(self) -> str:
-        """What an agent of NeMo Gym has no way for."""
+        """Why agents of NeMo Gym can't use the environment; empty if they can."""
         if self._facade.about.multi_turn:
             return (
                 "the environment takes turns, but agents of NeMo Gym end at the model's "
@@ -74,7 +74,7 @@ class NemoGymEdge:
         )
 
     def add_routes(self, router: web.UrlDispatcher) -> None:
-        """Adds its routes, after those of all others: any other path may be a tool's."""
+        """Adds its routes after those of other protocols: any other path may be a tool's."""
         router.add_post("/seed_session", self._seed)
         router.add_post("/verify", self._verify)
         router.add_post("/close_session", self._close)
@@ -97,7 +97,9 @@ class NemoGymEdge:
         body = await read_object(request)
         if ENVIRONMENT_SERVER in body:
             raise field_invalid(
-                ENVIRONMENT_SERVER, "is a key for an Environment Server. Send the row of a task"
+                ENVIRONMENT_SERVER,
+                "is a key for NeMo Gym's Environment Server, which this server is not. Send the "
+                "row of a task",
             )
         session = await self._facade.open(self._tasks.of_row(row_in(body)), "nemo-gym")
         try:

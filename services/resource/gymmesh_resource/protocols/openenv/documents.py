@@ -40,7 +40,7 @@ _TOOL_ERRORS: Final = {
 
 
 def first_observation(session: ProtocolSession) -> dict[str, JsonValue]:
-    """What an episode begins with: the task's prompt, as Responses items and as text."""
+    """The first observation of an episode: the task's prompt, as Responses items and as text."""
     given = params_to_dict(session.task.params)
     said = given.get("input")
     items: JsonValue = [{"role": "user", "content": said}] if isinstance(said, str) else said or []
@@ -57,7 +57,7 @@ def first_observation(session: ProtocolSession) -> dict[str, JsonValue]:
 
 
 def tool_observation(name: str, step: ProtocolStep) -> dict[str, JsonValue]:
-    """A tool's answer. What a tool itself refuses is a result with `is_error`."""
+    """A tool's answer. If the tool refuses the call, the result has `is_error`."""
     kind = _TOOL_ERRORS.get(step.outcome)
     if kind is not None:
         error: JsonValue = {"error_type": kind, "message": text_of_parts(step.parts)}
@@ -66,7 +66,7 @@ def tool_observation(name: str, step: ProtocolStep) -> dict[str, JsonValue]:
 
 
 def message_observation(step: ProtocolStep) -> dict[str, JsonValue]:
-    """What the environment says to a message of the policy."""
+    """The environment's reply to a message of the policy."""
     return _stepped({"text": text_of_parts(step.parts), "content": _content(step.parts)}, step)
 
 

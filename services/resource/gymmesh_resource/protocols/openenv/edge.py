@@ -1,4 +1,4 @@
-"""OpenEnv's routes: `/ws`, `/mcp`, and the HTTP calls that each have an environment of their own.
+"""OpenEnv's routes: `/ws`, `/mcp`, and HTTP calls, each of which opens its own session.
 
 A socket is a session: it ends with the socket, and cancels what runs in it.
 """
@@ -66,7 +66,7 @@ class OpenEnvEdge:
         self._paths: dict[str, list[str]] = {}
 
     def problem(self) -> str:
-        """It carries every environment."""
+        """OpenEnv can serve every environment."""
         return ""
 
     def add_routes(self, router: web.UrlDispatcher) -> None:

@@ -50,8 +50,8 @@ class _Held:
 class OrsEdge:
     """Routes over the façade.
 
-    The ids of sessions are given out by `/create_session` and signed: those that clients make up
-    open nothing. A session that its client left is closed with the environment's other idle ones.
+    `/create_session` issues signed session ids, so ids that clients invent open nothing. If a
+    client leaves a session, the environment closes it with its other idle sessions.
     """
 
     def __init__(self, facade: EnvironmentFacade, tasks: TaskTable) -> None:
@@ -62,7 +62,7 @@ class OrsEdge:
         self._look_at = _LEAST
 
     def problem(self) -> str:
-        """It carries every environment."""
+        """ORS can serve every environment."""
         return ""
 
     def add_routes(self, router: web.UrlDispatcher) -> None:

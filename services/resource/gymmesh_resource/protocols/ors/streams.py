@@ -1,4 +1,4 @@
-"""Server-sent events of ORS: calls that go on without their stream, to be taken up again."""
+"""Server-sent events of ORS. A call continues if its stream breaks, and a client can resume it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class CallStreams:
         self._calls: OrderedDict[str, asyncio.Future[dict[str, JsonValue]]] = OrderedDict()
 
     def begin(self, call: Callable[[str], Awaitable[dict[str, JsonValue]]]) -> str:
-        """Start a call, which is given its id; the id."""
+        """Start a call that receives its own id; returns the id."""
         call_id = secrets.token_hex(12)
         running = asyncio.ensure_future(call(call_id))
         # So that one that nobody comes back for is no unretrieved error.
@@ -46,11 +46,11 @@ class CallStreams:
         return call_id
 
     def find(self, call_id: str) -> asyncio.Future[dict[str, JsonValue]] | None:
-        """A call that was begun, or None."""
+        """A call that was started, or None."""
         return self._calls.get(call_id)
 
     def cancel(self) -> None:
-        """Give up what runs."""
+        """Cancel the calls that run."""
         for running in self._calls.values():
             running.cancel()
 

@@ -194,7 +194,9 @@ class MuxConnection:
             call.cancel()
             self._channel.leave(held)
             if exchange.broken and time.monotonic() - started < _SHORT_LIFE_S:
-                self._pause(self._away("the last connection broke at once"))
+                self._pause(
+                    self._away("the last connection broke right after it opened; retry later")
+                )
             else:
                 self._failures = 0
 

@@ -151,7 +151,7 @@ class Exchange:
         """Ends the exchange now. Its calls end with the error that ``why`` returns."""
         if why is not None and not self._over.is_set():
             self._why = why
-        self._break("it was cut")
+        self._break("this process closed it")
 
     def cancel(self, call: OutgoingCall) -> bool:
         """Cancels a call of this side; returns whether the call was still open."""
@@ -169,7 +169,7 @@ class Exchange:
                 self._receive(data)
         except (Violation, ValueError) as exc:
             self._warn(exc)
-            self._break(f"the protocol was broken: {exc}")
+            self._break(f"the peer broke the mux protocol: {exc}")
         except Exception as exc:
             self._break(_message_of(exc, "reading from the mux"))
         else:

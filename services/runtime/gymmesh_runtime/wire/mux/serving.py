@@ -71,7 +71,7 @@ class CallServer:
             case CallRefused(number, error):
                 self._send_end(number, error)
                 if self._sender.queued_items > _MAX_QUEUED:
-                    raise Violation("it keeps sending requests and reads no answers")
+                    raise Violation("the peer keeps sending requests and reads no answers")
             case Cancelled(call):
                 self._cancelled(call)
             case Credited(call):

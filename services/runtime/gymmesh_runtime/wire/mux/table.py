@@ -192,7 +192,7 @@ class CallTable:
         if kind not in ("message", "chunk", "end"):
             if call is None:
                 raise Violation(f"'{kind}' arrived for the call {number}, which is not open")
-            raise Violation(f"'{kind}' arrived for a call that its receiver had made")
+            raise Violation(f"'{kind}' is not allowed for a call that its receiver made")
         if call is None:
             if number not in self._cancelled:
                 raise Violation(f"'{kind}' arrived for the call {number}, which is not open")

@@ -72,7 +72,7 @@ class BubblewrapBackend(SandboxBackend):
         try:
             calls, first = filter_for(platform.machine()), first_process_for(platform.machine())
         except UnknownProcessor as error:
-            raise ConfigError(f"Sandboxes cannot be created here: {error}.") from None
+            raise ConfigError(f"Sandboxes cannot be created on this machine: {error}.") from None
         self.version = await asyncio.to_thread(_version, bwrap)
         groups = Groups(f"probe {os.getpid()}")
         usable = await asyncio.to_thread(groups.usable)

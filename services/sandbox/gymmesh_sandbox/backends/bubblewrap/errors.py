@@ -9,7 +9,7 @@ def image_not_found(image: str) -> MeshError:
     """SANDBOX_IMAGE_NOT_FOUND."""
     return MeshError(
         Reason.ERROR_REASON_SANDBOX_IMAGE_NOT_FOUND,
-        f"There is no image or snapshot '{image}' here. Add it to the backend's option images.",
+        f"There is no image or snapshot '{image}'. Add the image to the backend's option images.",
         metadata={"image": image},
     )
 
@@ -18,7 +18,7 @@ def image_failed(image: str, cause: str) -> MeshError:
     """SANDBOX_IMAGE_FAILED."""
     return MeshError(
         Reason.ERROR_REASON_SANDBOX_IMAGE_FAILED,
-        f"No sandbox can be started from '{image}': {cause}",
+        f"No sandbox can be started from the image '{image}': {cause}",
         metadata={"image": image, "cause": cause},
     )
 
@@ -27,6 +27,6 @@ def option_unsupported(option: str, backend: str = "bubblewrap") -> MeshError:
     """SANDBOX_OPTION_UNSUPPORTED."""
     return MeshError(
         Reason.ERROR_REASON_SANDBOX_OPTION_UNSUPPORTED,
-        f"The backend '{backend}' does not support {option} here.",
+        f"The backend '{backend}' does not support {option} on this machine.",
         metadata={"option": option, "backend": backend},
     )

@@ -47,7 +47,7 @@ def unpack_layer(archive: IO[bytes], diff_id: str, folder: Path, ids: IdMap) -> 
             for member in tar:
                 unpacker.unpack(tar, member)
         if hashed.digest() != diff_id:
-            raise ImageError("a layer does not have its digest")
+            raise ImageError("the content of a layer does not match its digest")
     except (tarfile.TarError, EOFError, MeshError, ValueError) as error:
         if isinstance(error, ImageError):
             raise
@@ -64,7 +64,7 @@ class _LayerUnpacker:
     def unpack(self, tar: tarfile.TarFile, member: tarfile.TarInfo) -> None:
         parts = [part for part in os.fsencode(member.name).split(b"/") if part not in (b"", b".")]
         if b".." in parts:
-            raise ImageError(f"a layer has a file {member.name!r}")
+            raise ImageError(f"a layer has the file {member.name!r}, which is outside the image")
         if not parts:
             return
         name = parts[-1]

@@ -107,7 +107,7 @@ class ImageFiles:
         if len(content) > _JSON_BYTES:
             raise ImageError(f"{name} is larger than {_JSON_BYTES} bytes")
         if digest and f"sha256:{hashlib.sha256(content).hexdigest()}" != digest:
-            raise ImageError(f"{name} does not have its digest")
+            raise ImageError(f"the content of {name} does not match its digest")
         try:
             return json.loads(content)
         except ValueError:
@@ -191,7 +191,7 @@ def _chosen(entries: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
 def _manifest(digest: str, config: Any, blobs: Sequence[str]) -> ImageManifest:
     diff_ids = config["rootfs"]["diff_ids"]
     if len(diff_ids) != len(blobs):
-        raise ImageError("its configuration has a different number of layers")
+        raise ImageError("its configuration and its manifest have different numbers of layers")
     run = config.get("config") or {}
     pairs = (str(one).partition("=") for one in run.get("Env") or ())
     return ImageManifest(

@@ -58,7 +58,7 @@ class IdMap:
     def outside(self, inner: int) -> int:
         """This machine's id for an id of the sandbox. Raises ValueError if there is none."""
         if not self._has(inner - self.inner):
-            raise ValueError(f"{inner} is not a user or group id of sandboxes here")
+            raise ValueError(f"{inner} is not a user or group id that this sandbox has")
         return inner - self.inner + self.first
 
     def _has(self, place: int) -> bool:
@@ -124,7 +124,7 @@ class SandboxTree:
                 continue
             links += 1
             if links > _LINKS:
-                raise path_invalid(path, "too many links")
+                raise path_invalid(path, "the path has too many links")
             if target.startswith(b"/"):
                 done.clear()
             left += target.split(b"/")[::-1]
@@ -451,4 +451,4 @@ def write_all(descriptor: int, content: bytes) -> None:
 
 def _check_path(path: bytes) -> None:
     if b"\0" in path:
-        raise path_invalid(path, "it has a zero byte")
+        raise path_invalid(path, "the path has a zero byte")

@@ -265,7 +265,7 @@ class DockerSandbox(HelperSandbox[DockerProcess]):
     def _failed(self, error: Exception, user: str) -> MeshError:
         words = str(error)
         if "unable to find user" in words or "no matching entries in passwd" in words:
-            return field_invalid("process.user", f"is '{user}', which the sandbox does not have")
+            return field_invalid("process.user", f"is '{user}', but the sandbox has no such user")
         refused = ("resource temporarily unavailable", "argument list too long")
         if isinstance(error, DockerError) and any(one in words.lower() for one in refused):
             return field_invalid("process", f"could not be started: {one_line(words)}")
@@ -281,7 +281,7 @@ class DockerSandbox(HelperSandbox[DockerProcess]):
         if not numbers:
             raise MeshError(
                 errors_pb2.ERROR_REASON_INTERNAL_FAULT,
-                "The sandbox cannot start a process: mkfifo failed in it.",
+                "The sandbox cannot start a process: mkfifo failed in the sandbox.",
                 metadata={"sandbox_id": self.sandbox_id},
             )
         return int(numbers[0]), int(numbers[1]) if len(numbers) > 1 else 0

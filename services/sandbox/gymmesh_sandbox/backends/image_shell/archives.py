@@ -47,9 +47,9 @@ def checked(archive: tarfile.TarFile, folder: bytes, max_bytes: int) -> Iterator
         name = posixpath.normpath(member.name)
         shown = as_bytes(member.name)
         if name.startswith(("/", "../")) or name == "..":
-            raise path_invalid(shown, f"would lie outside of {folder.decode('utf-8', 'replace')!r}")
+            raise path_invalid(shown, f"would be outside of {folder.decode('utf-8', 'replace')!r}")
         if any(above in links for above in _above(name)):
-            raise path_invalid(shown, "leads through a link of the archive")
+            raise path_invalid(shown, "goes through a link in the archive")
         if not (member.isreg() or member.isdir() or member.issym() or member.islnk()):
             raise path_invalid(shown, "is neither a file, a folder nor a link")
         if member.islnk():

@@ -62,14 +62,14 @@ class ShellFiles:
                     scripts.REAL.encode() + scripts.call(b"real", (wanted,)) + b'printf %s "$found"'
                 )
             except ScriptFailed:
-                raise path_invalid(path, "cannot be followed") from None
+                raise path_invalid(path, "has links that cannot be followed") from None
             # A `..` behind a part that is not there is not followed by the shell.
             found = posixpath.normpath(said)
             found = b"/" + found.lstrip(b"/")
             if found == said:
                 return found
             wanted = found
-        raise path_invalid(path, "cannot be followed")
+        raise path_invalid(path, "has links that cannot be followed")
 
     async def owner(self, user: str) -> str:
         """A user's number and group, in chown's form. Raises FIELD_INVALID for an unknown user."""
@@ -82,7 +82,7 @@ class ShellFiles:
             known = (await self._shell.run(script)).decode().strip()
             if known.startswith("-"):
                 if not user.isdecimal():
-                    raise field_invalid("user", f"is '{user}', which the sandbox does not have")
+                    raise field_invalid("user", f"is '{user}', but the sandbox has no such user")
                 known = f"{user}:0"
             self._owners[user] = known
         return known
@@ -179,7 +179,7 @@ class ShellFiles:
         if "Permission denied" in words or "Operation not permitted" in words:
             raise file_denied(path, self._user or "root")
         shown = " ".join(words.split())[:200]
-        raise path_invalid(path, f"cannot be unpacked to: {shown}")
+        raise path_invalid(path, f"cannot be the target of the archive: {shown}")
 
     async def real_folders(self, paths: list[bytes]) -> list[bytes]:
         """The path that each of these paths leads to, as in `resolve`."""
@@ -212,7 +212,7 @@ class ShellFiles:
         if code == scripts.DENIED:
             raise file_denied(path, self._user or "root")
         if code == scripts.NOT_VALID:
-            raise path_invalid(path, "is not a plain file, or leads through one")
+            raise path_invalid(path, "is not a plain file, or one of its folders is a file")
         if code == scripts.BEYOND_END:
             raise field_invalid("offset", "is beyond the end of the file")
         if code == scripts.DISK_FULL:

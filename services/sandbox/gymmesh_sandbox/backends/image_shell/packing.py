@@ -63,7 +63,9 @@ async def checked_folder(
     try:
         folders = await asyncio.to_thread(archives.folders_of_file, archive, mode, path, max_bytes)
     except (TarError, EOFError, zlib.error, OSError):
-        raise path_invalid(path, "its data is not an archive of this format") from None
+        raise path_invalid(
+            path, "cannot be the target of the archive: the data is not an archive of this format"
+        ) from None
     real = await files.resolve(path)
     for wanted in await files.real_folders([posixpath.join(real, f) for f in folders]):
         if wanted != real and not wanted.startswith(real.rstrip(b"/") + b"/"):

@@ -94,7 +94,9 @@ class ShellSandbox(HelperSandbox[ShellProcess]):
         variables = {**self._spec.env, **process.env, MARK: mark}
         for name in variables:
             if not _NAME.fullmatch(name):
-                raise field_invalid("process.env", f"has {name!r}, which no shell can export")
+                raise field_invalid(
+                    "process.env", f"has the name {name!r}, which no shell can export"
+                )
         folder = posixpath.join(self.workdir, process.cwd).encode("utf-8", "surrogateescape")
         program = await self._programs.start(
             launch.supervised(word, folder, limits_of(process), variables, words_of(process))
@@ -174,7 +176,9 @@ class ShellSandbox(HelperSandbox[ShellProcess]):
                     if stream is Stream.STDERR:
                         end.take(piece)
                 if end.numbers is not None and end.numbers[0] == _NOT_RUN:
-                    raise field_invalid("process", "has more words and variables than can be run")
+                    raise field_invalid(
+                        "process", "has more arguments and variables than the system allows"
+                    )
                 raise MeshError(
                     errors_pb2.ERROR_REASON_INTERNAL_FAULT,
                     "The sandbox cannot start a process: its shell has ended.",

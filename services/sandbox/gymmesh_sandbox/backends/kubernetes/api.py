@@ -219,7 +219,7 @@ class KubernetesApi:
                 for line in lines:
                     yield line
                 if len(rest) > _MAX_LINE_BYTES:
-                    raise ApiError(200, "an event of it is too long")
+                    raise ApiError(200, "an event of the watch is too long")
 
     async def exec(
         self, pod: str, container: str, argv: Sequence[str]
@@ -248,7 +248,7 @@ class KubernetesApi:
                 server_hostname=self._access.server_name or None,
             )
         except aiohttp.WSServerHandshakeError as error:
-            raise ApiError(error.status, f"it refuses {subresource} of the pod") from None
+            raise ApiError(error.status, f"the server refused {subresource} of the pod") from None
         if connection.protocol != protocol:
             await connection.close()
             raise ApiError(400, f"the server does not speak {protocol}")
@@ -311,7 +311,7 @@ def api_error(error: BaseException, address: str) -> MeshError:
     if error.status in (401, 403):
         return MeshError(
             errors_pb2.ERROR_REASON_NOT_PERMITTED,
-            f"Kubernetes at {address} refuses ({error.status}): {words}.",
+            f"Kubernetes at {address} refuses the call ({error.status}): {words}.",
         )
     if error.status == 429 or error.status >= 500:
         return MeshError(

@@ -138,7 +138,9 @@ class KubernetesBackend(SandboxBackend):
                 if hasattr(self, "_watch"):
                     await self._watch.close()
         except TimeoutError:
-            _LOGGER.warning("not every pod has ended; the next start of this instance ends them")
+            _LOGGER.warning(
+                "not every pod has ended; the next start of this instance ends the rest"
+            )
         finally:
             await api.close()
 
@@ -201,7 +203,7 @@ class KubernetesBackend(SandboxBackend):
         api = api or self._opened()
         uid = "" if pod is None else pod.metadata.uid
         name = manifest.pod_name(sandbox_id) if pod is None else pod.metadata.name
-        problem = "its node did not confirm that it ended"
+        problem = "its node did not confirm the end of the pod"
         try:
             async with asyncio.timeout(_REMOVE_S):
                 while True:

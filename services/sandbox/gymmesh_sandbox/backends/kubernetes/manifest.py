@@ -61,7 +61,7 @@ def check_spec(spec: SandboxSpec, options: KubernetesOptions, backend: str) -> N
         raise option_unsupported(f"network.{kind}", backend)
     if kind == _NONE and not options.network_policies:
         raise option_unsupported(
-            "network.none without the option 'network_policies' (ask for network.open)", backend
+            "network.none without the option 'network_policies' (use network.open)", backend
         )
     if spec.user:
         user_of(spec.user)
@@ -189,5 +189,5 @@ def _ids(spec: SandboxSpec, options: KubernetesOptions) -> tuple[int, int]:
         return options.run_as, options.run_as
     uid, gid = user_of(spec.user)
     if uid == 0:
-        raise field_invalid("user", "is root, which the option 'security: restricted' excludes")
+        raise field_invalid("user", "is root, which the option security: restricted forbids")
     return uid, uid if gid is None else gid

@@ -95,7 +95,7 @@ def connect_error(error: BaseException, sandbox_id: str, resource: str) -> MeshE
             )
         return MeshError(
             errors_pb2.ERROR_REASON_INTERNAL_FAULT,
-            f"Kubernetes does not connect to the pod ({error.status}): {shown(error.message)}.",
+            f"Kubernetes could not connect to the pod ({error.status}): {shown(error.message)}.",
             metadata={"sandbox_id": sandbox_id},
         )
     if isinstance(error, ApiError):

@@ -180,7 +180,7 @@ def deleted_at_start(image: str) -> MeshError:
 def _image_not_found(image: str, said: str) -> MeshError:
     return MeshError(
         errors_pb2.ERROR_REASON_SANDBOX_IMAGE_NOT_FOUND,
-        f"The node finds no image {image!r}: {said}.",
+        f"The node can't find the image {image!r}: {said}.",
         metadata={"image": image},
     )
 

@@ -166,13 +166,13 @@ def _logprobs(draft: Draft, value: object) -> None:
 
 def _one_answer(draft: Draft, value: object) -> None:
     if value != 1 or isinstance(value, bool):
-        raise UnreadableRequest("n must be 1; ask once for each answer")
+        raise UnreadableRequest("n must be 1; send one request for each answer")
     draft.leave_out("n")
 
 
 def _modalities(draft: Draft, value: object) -> None:
     if value != ["text"]:
-        raise UnreadableRequest("modalities must be text alone")
+        raise UnreadableRequest("modalities must contain only text")
     draft.leave_out("modalities")
 
 

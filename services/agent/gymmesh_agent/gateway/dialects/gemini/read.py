@@ -189,13 +189,13 @@ def _same(name: str) -> Callable[[Draft, object], None]:
 
 def _candidates(draft: Draft, value: object) -> None:
     if value != 1 or isinstance(value, bool):
-        raise UnreadableRequest("candidateCount must be 1; ask once for each answer")
+        raise UnreadableRequest("candidateCount must be 1; send one request for each answer")
     draft.leave_out("candidateCount")
 
 
 def _modalities(draft: Draft, value: object) -> None:
     if value not in (["TEXT"], ["text"]):
-        raise UnreadableRequest("responseModalities must be TEXT alone")
+        raise UnreadableRequest("responseModalities must contain only TEXT")
     draft.leave_out("responseModalities")
 
 

@@ -99,7 +99,7 @@ def _refuse(body: Json) -> None:
         if body.get(name) is not None:
             raise UnreadableRequest(f"{name} is not supported; {advice}")
     if body.get("background"):
-        raise UnreadableRequest("background is not supported; ask without it")
+        raise UnreadableRequest("background is not supported; remove background from the request")
 
 
 def _instructions(value: object) -> str:
@@ -154,7 +154,7 @@ def _read_reasoning(draft: Draft, value: object) -> None:
         if name in LEFT_OUT:
             draft.leave_out(name)
         elif len(key) > 100:
-            raise UnreadableRequest(f"reasoning has a key {shown(key)}")
+            raise UnreadableRequest(f"reasoning has an unknown key {shown(key)}")
         else:
             kept[key] = member
     if kept:
