@@ -246,10 +246,10 @@ LIMITS: Final[dict[str, Callable[[Cluster], bool]]] = {
     "calls to many peers double a rollout's CPU": lambda one: one.scattering_ms <= one.base_ms,
     "the registry is busy with renewals": lambda one: one.registry_busy <= BUSY,
     "a restarted registry is not complete after 30 s": Cluster.restarts_in_time,
-    "a rolling upgrade takes half an hour of a registry's CPU": (
+    "a rolling upgrade costs a registry half an hour of CPU time": (
         lambda one: one.upgrade_s <= UPGRADE_S
     ),
-    "a rolling upgrade takes half an hour of each service's CPU": (
+    "a rolling upgrade costs each service half an hour of CPU time": (
         lambda one: one.view_s <= UPGRADE_S
     ),
     "an agent has 20,000 connections": lambda one: one.peers <= FILES,
