@@ -114,7 +114,7 @@ async def test_with_one_that_has_expired(world: World, transport: TransportName)
             await directory.peer(instance_at(address)).CreateResponse(unary("ok"), timeout=30.0)
     await directory.close()
     assert caught.value.code is grpc.StatusCode.UNAUTHENTICATED
-    assert f"{pair.certificate} has expired; issue a new one" in caught.value.message
+    assert f"{pair.certificate} has expired; issue a new certificate" in caught.value.message
 
 
 @both

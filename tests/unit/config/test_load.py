@@ -189,7 +189,7 @@ def test_an_overridden_value_needs_no_variable(tmp_path: Path) -> None:
          " set it or write ${NOPE:-default}"),
         ("free: ${1}\n",
          "mesh.yaml:1: free: contains '${' that is neither ${NAME} nor"
-         " ${NAME:-default}; escape it as $${"),
+         " ${NAME:-default}; to write '${' itself, write $${"),
         ("seed: [1\n", "mesh.yaml:2: not valid YAML: expected ',' or ']', but got '<stream end>'"),
         ("- 1\n", "mesh.yaml:1: must hold a map of keys at its root"),
         ("models:\n  a: {stream: maybe}\n",

@@ -157,7 +157,11 @@ def test_a_kubeconfig_with_what_it_needs_inside(tmp_path: Path) -> None:
         ({"server": ""}, {}, "the address of the Kubernetes API server must be https://HOST:PORT"),
         ({"server": "http://k8s:80"}, None, "a token is only sent over https://"),
         ({"proxy-url": "http://p"}, {}, "its cluster has a proxy-url, which is not supported"),
-        ({"certificate-authority-data": "?"}, {}, "one of its certificates or keys is not base64"),
+        (
+            {"certificate-authority-data": "?"},
+            {},
+            "a certificate or key in the kubeconfig is not base64",
+        ),
         ({"certificate-authority": "none.pem"}, {}, "none.pem' cannot be read: No such file"),
         ({}, {"tokenFile": "none"}, "the Kubernetes token file"),
     ],

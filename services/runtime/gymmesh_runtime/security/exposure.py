@@ -15,7 +15,8 @@ def check_exposure(host: str, security: SecurityConfig | None) -> None:
     if is_local(host) or security.insecure or security.tls is not None:
         return
     raise ConfigError(
-        f"will not listen on {host} without TLS, because others could read and call everything. "
+        f"this process does not listen on {host} without TLS, because others could read and call "
+        "everything. "
         "Set security.tls (see docs/how-to/security.md), or allow it with --insecure "
         "(security.insecure: true)"
     )

@@ -63,7 +63,9 @@ class TokenFile:
         except UnicodeDecodeError:
             text = ""
         if not text or not text.isprintable() or " " in text or len(text) > _MOST:
-            raise self._wrong("contains no token: one line of printable characters without spaces")
+            raise self._wrong(
+                "contains no token. A token is one line of printable characters without spaces"
+            )
         return Secret(text)
 
     def _wrong(self, problem: str) -> ConfigError:

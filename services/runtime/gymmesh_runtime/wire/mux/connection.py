@@ -130,7 +130,9 @@ class MuxConnection:
         except grpc.aio.AioRpcError as exc:
             if exc.code() is grpc.StatusCode.UNIMPLEMENTED:
                 _log.info(
-                    "%s does not offer the mux; calling it without the mux", self._channel.address
+                    "%s does not offer the mux (many calls over one gRPC stream); this process "
+                    "sends each call separately",
+                    self._channel.address,
                 )
                 self._plain_only = True
                 return None
