@@ -95,7 +95,7 @@ async def test_with_one_of_another_authority(world: World, transport: TransportN
     async with served(world.ours.tls(world.ours.issue("services"))) as address:
         said = await refused(address, world.ours.tls(stranger), transport)
     assert f"rejects our certificate {stranger.certificate}" in said
-    assert "it does not trust the issuing authority" in said
+    assert "the server does not trust the issuing authority" in said
 
 
 @both

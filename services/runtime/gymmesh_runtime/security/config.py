@@ -123,7 +123,7 @@ class SecurityConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
                 if key and owners.setdefault(key, name) != name:
                     raise ValueError(
                         f"identities {owners[key]!r} and {name!r} are both identified by {key}; "
-                        f"use {key} in only one identity"
+                        f"a name or token may belong to only one identity"
                     )
             certain = self.tls is not None and self.tls.client_certificates == "required"
             if one.certificates and not certain:
