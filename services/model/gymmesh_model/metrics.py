@@ -68,8 +68,8 @@ MODEL_WEIGHTS_VERSION: Final = gauge(
 )
 MODEL_REROUTES: Final = counter(
     "gymmesh_model_reroutes_total",
-    "Calls not sent to the endpoint with their rollout's prefix, because that endpoint was busy or"
-    " down.",
+    "Calls sent to an endpoint that does not hold the rollout's earlier tokens, because the "
+    "endpoint that holds these tokens was busy or down.",
     "model cause",
 )
 MODEL_CACHE_LOOKUPS: Final = counter(

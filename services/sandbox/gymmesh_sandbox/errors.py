@@ -54,7 +54,8 @@ def sandbox_out_of_memory(sandbox_id: str, limit_bytes: int) -> MeshError:
     """SANDBOX_OUT_OF_MEMORY, for calls that run while the whole sandbox ends."""
     return MeshError(
         errors_pb2.ERROR_REASON_SANDBOX_OUT_OF_MEMORY,
-        f"The sandbox reached its memory limit of {limit_bytes} bytes, so it was ended.",
+        f"The sandbox reached its memory limit of {limit_bytes} bytes, so the service ended the "
+        "sandbox.",
         metadata={"sandbox_id": sandbox_id, "limit_bytes": str(limit_bytes)},
     )
 

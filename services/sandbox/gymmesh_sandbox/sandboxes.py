@@ -406,7 +406,7 @@ def _why_ended(live: LiveSandbox, cause: str, error: MeshError | None) -> str:
 
 def _check_digest(spec: SandboxSpec, running: RunningSandbox) -> None:
     if spec.image_digest and running.image_digest != spec.image_digest:
-        raise image_failed(running.image, "its digest differs from the requested digest")
+        raise image_failed(running.image, "the image's digest differs from the requested digest")
 
 
 def _nothing() -> None:

@@ -308,7 +308,7 @@ async def test_an_instance_that_is_not_known_here_is_said(tmp_path: Path) -> Non
     async with agent_of(Works, StandIn(tmp_path, "boxes-0"), environment) as mesh:
         failure = (await mesh.run())[-1].failed.failure
     assert failure.boundary == rollout_pb2.BOUNDARY_SANDBOX
-    assert "configure a sandbox service under" in failure.status.message
+    assert "Configure a sandbox service under" in failure.status.message
 
 
 async def test_services_that_are_not_there_are_said(tmp_path: Path) -> None:

@@ -150,13 +150,21 @@ def test_a_kubeconfig_with_what_it_needs_inside(tmp_path: Path) -> None:
         (
             {},
             {"exec": {"command": "aws"}},
-            "the user 'me' has exec, which is not supported. Start",
+            "the user 'me' has exec, which gymmesh does not support. Run",
         ),
-        ({}, {"username": "u", "password": "secret-word"}, "has password, username, which is not"),
+        (
+            {},
+            {"username": "u", "password": "secret-word"},
+            "has password, username, which gymmesh does not",
+        ),
         ({}, {"token": 7}, "the user 'me': Expected `str`, got `int` - at `$.token`"),
         ({"server": ""}, {}, "the address of the Kubernetes API server must be https://HOST:PORT"),
-        ({"server": "http://k8s:80"}, None, "a token is only sent over https://"),
-        ({"proxy-url": "http://p"}, {}, "its cluster has a proxy-url, which is not supported"),
+        ({"server": "http://k8s:80"}, None, "the token is only sent over https://"),
+        (
+            {"proxy-url": "http://p"},
+            {},
+            "the cluster has the key proxy-url, which is not supported",
+        ),
         (
             {"certificate-authority-data": "?"},
             {},

@@ -139,9 +139,12 @@ def test_health(conditions: tuple[bool | None, ...], health: int) -> None:
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ({"service": "robot"}, "its label gymmesh.io/service is 'robot'; expected agent, model,"),
-        ({"called": ""}, "it has no label gymmesh.io/name"),
-        ({"labels": {"gymmesh.io/contract": "9.0"}}, "it uses contract version '9.0'"),
+        (
+            {"service": "robot"},
+            "EndpointSlice's label gymmesh.io/service is 'robot'; expected agent, model,",
+        ),
+        ({"called": ""}, "has no label gymmesh.io/name"),
+        ({"labels": {"gymmesh.io/contract": "9.0"}}, "the instance uses contract version '9.0'"),
         ({"labels": {"gymmesh.io/weight": "0"}}, "gymmesh.io/weight is not a number from 1"),
         ({"labels": {"gymmesh.io/weight": "many"}}, "gymmesh.io/weight is not a number from 1"),
         ({"labels": {f"gymmesh.io/{n}": "" for n in range(63)}}, "more than 61 labels"),

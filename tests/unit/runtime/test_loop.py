@@ -81,4 +81,7 @@ print(run(begins()))
 """
     words, errors = said(script)
     assert words == ["ended"]
-    assert "abandoned a task that ignores its cancellation: stubborn at <string>:" in errors
+    assert (
+        "an asyncio task ignores its cancellation, so the process no longer waits for this task: stubborn at <string>:"
+        in errors
+    )

@@ -284,6 +284,6 @@ def _check_contract(theirs: str) -> None:
         raise MeshError(
             errors_pb2.ERROR_REASON_CONTRACT_MISMATCH,
             f"the collector has contract version {theirs!r}, but this agent has "
-            f"{CONTRACT_VERSION}; update the older of the two",
+            f"{CONTRACT_VERSION}; update the older of the two programs",
             metadata={"ours": CONTRACT_VERSION, "theirs": theirs},
         )

@@ -132,7 +132,8 @@ def check_group(
             f"the environment must return one verdict for each of {len(asked)} rollouts, in order"
         )
         raise violated(
-            "verdicts", f"{problem}; it returned {len(judged)} verdicts or changed the order"
+            "verdicts",
+            f"{problem}; the environment returned {len(judged)} verdicts or changed the order",
         )
     for verdict in verdicts:
         check_verification(verdict.verification)

@@ -171,7 +171,11 @@ def _locked(path: Path, deadline: float, cancelled: threading.Event | None) -> I
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                _check(deadline, cancelled, "waiting for another process to fetch the weights")
+                _check(
+                    deadline,
+                    cancelled,
+                    "this process waits until another process has downloaded the model weights",
+                )
                 time.sleep(_POLL_SECONDS)
         yield
 

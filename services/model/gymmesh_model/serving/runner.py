@@ -406,7 +406,9 @@ def _refuse_images(items: Iterable[responses_pb2.Item]) -> None:
     """Raise PARAMETER_UNSUPPORTED for the first item with an image: the model reads text alone."""
     for place, item in enumerate(items):
         if any(True for _ in image_urls(item)):
-            raise unsupported(f"input[{place}]", "it has an image, but the model reads only text")
+            raise unsupported(
+                f"input[{place}]", "the item has an image, but the model reads only text"
+            )
 
 
 def _seconds_for(context: CallContext, most: float) -> float:

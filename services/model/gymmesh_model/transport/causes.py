@@ -57,7 +57,7 @@ def _violation(failure: BaseException | None, what: str) -> TransportError:
     inner = failure.__cause__ if failure is not None else None
     said = failure.message if isinstance(failure, HttpProcessingError) else ""
     if isinstance(inner, LineTooLong) or said.startswith("Too many headers"):
-        return TooLarge("its head is larger than allowed")
+        return TooLarge("the response's headers are larger than allowed")
     # What follows the first words quotes the answer.
     reason = said.partition("\n")[0].partition(":")[0].strip().lower()
     return ProtocolViolated(f"{what} ({reason})" if reason else what)

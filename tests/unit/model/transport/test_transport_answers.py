@@ -95,7 +95,7 @@ def test_headers_are_found_whatever_their_case(run: Any) -> None:
         ),
         (CHUNKED + b"what\r\n", ProtocolViolated, "not valid HTTP/1.1"),
         (HELLO + b"\0", ProtocolViolated, "its head is not valid HTTP/1.1"),
-        (OK + b"X: " + b"x" * 100_000, TooLarge, "its head is larger than allowed"),
+        (OK + b"X: " + b"x" * 100_000, TooLarge, "the response's headers are larger than allowed"),
         (OK + b"X: " + b"x" * 60_000 + b"\r\nY: " + b"y" * 6_000 + b"\r\n\r\n", TooLarge, "head"),
         (OK + b"Content-Length: 999999999999\r\n\r\n", TooLarge, "larger than 67108864 bytes"),
     ],

@@ -157,7 +157,8 @@ class ConsulRegistry(RegistryBackend):
                 if lease_id in self._leases and lease.expires_at <= now:
                     metrics.REGISTRY_EXPIRED.inc()
                     _log.warning(
-                        "the lease of %s in Consul expired; removing it from Consul",
+                        "the lease of %s in Consul expired; the registry removes this instance "
+                        "from Consul",
                         lease.instance.id,
                     )
                     with contextlib.suppress(MeshError):

@@ -145,7 +145,9 @@ class BubblewrapBackend(SandboxBackend):
         try:
             await self._restart(machine)
         except SpawnError as error:
-            raise sandbox_lost(spec.sandbox_id, f"its spawner did not start: {error}") from error
+            raise sandbox_lost(
+                spec.sandbox_id, f"the process that starts sandboxes did not start: {error}"
+            ) from error
         image, user = await self._choose(store, spec, spec.root)
         token = next(self._tokens)
         folder = store.instance_folder(spec.instance_id) / "boxes" / str(token)

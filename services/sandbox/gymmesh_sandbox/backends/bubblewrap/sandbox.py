@@ -277,7 +277,8 @@ class BubblewrapBox(BoxFiles):
         said = copied.stderr.decode("utf-8", "replace").strip()[:500]
         if "No space left" in said:
             raise MeshError(
-                Reason.ERROR_REASON_SANDBOX_DISK_FULL, "There is no space left for a snapshot."
+                Reason.ERROR_REASON_SANDBOX_DISK_FULL,
+                "The host of the sandbox has no space left for a snapshot.",
             )
         raise self._failed(f"its files could not be copied: {said}")
 

@@ -394,7 +394,8 @@ class SandboxTree:
         shown = path.decode("utf-8", "backslashreplace")
         if error.errno in _FULL:
             return MeshError(
-                Reason.ERROR_REASON_SANDBOX_DISK_FULL, f"There is no space left to write {shown}."
+                Reason.ERROR_REASON_SANDBOX_DISK_FULL,
+                f"The sandbox has no space left to write {shown}.",
             )
         if error.errno == errno.ENOENT:
             return MeshError(

@@ -80,7 +80,7 @@ class ShellSandbox(HelperSandbox[ShellProcess]):
             uid, gid = said.decode("ascii", "replace").split()
             _, folder, _ = await self._programs.run(("/bin/sh", "-c", "pwd -P"))
         except (ScriptFailed, ValueError):
-            raise image_failed(self.image, "it has no working 'id'") from None
+            raise image_failed(self.image, "the image has no working command 'id'") from None
         self.user, user = uid, f"{uid}:{gid}"
         found = folder.decode("utf-8", "surrogateescape").removesuffix("\n")
         self.workdir = self.workdir or (found if found.startswith("/") else "/")
@@ -190,5 +190,5 @@ class ShellSandbox(HelperSandbox[ShellProcess]):
                 rest.append(read)
         tree, alone, behind = said.split(b"\n", 2)
         if not (tree.isdigit() and alone.isdigit()):
-            raise image_failed(self.image, "its /bin/sh writes unexpected output")
+            raise image_failed(self.image, "the image's /bin/sh writes unexpected output")
         return (int(tree), int(alone)), [*([(Stream.STDOUT, behind)] if behind else ()), *rest]

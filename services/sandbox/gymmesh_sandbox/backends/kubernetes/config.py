@@ -73,6 +73,11 @@ class KubernetesOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
             usual = KubernetesOptions()
             for name in _OF_A_NEW_POD:
                 if getattr(self, name) != getattr(usual, name):
-                    raise ValueError(f"{name}: the template of claimed pods sets it; remove it")
+                    raise ValueError(
+                        f"{name}: remove this key, because the template of claimed "
+                        "pods sets the value"
+                    )
             if self.default_image and self.default_image not in self.claims:
-                raise ValueError(f"default_image: '{self.default_image}' has no pool in claims")
+                raise ValueError(
+                    f"default_image: '{self.default_image}' has no warm pool in the option claims"
+                )
