@@ -43,11 +43,11 @@ def typed(failure: BaseException, link: Link, connect_timeout: float = 0.0) -> T
     if isinstance(failure, aiohttp.InvalidURL):
         return ConnectFailed("the URL's host is invalid")
     if isinstance(failure, aiohttp.ClientResponseError):
-        return _violation(failure.__cause__, "its head is not valid HTTP/1.1")
+        return _violation(failure.__cause__, "the response's head is not valid HTTP/1.1")
     if isinstance(failure, aiohttp.ClientPayloadError):
         broken = link.protocol.exception() if link.protocol is not None else None
         if isinstance(broken, HttpProcessingError):
-            return _violation(broken, "its body is not valid HTTP/1.1")
+            return _violation(broken, "the response's body is not valid HTTP/1.1")
         return ConnectionLost("connection broke during the answer")
     return ConnectionLost(_cause(failure, "connection broke"))
 

@@ -31,5 +31,6 @@ def check_plain(host: str, security: SecurityConfig | None, what: str) -> None:
         return
     raise ConfigError(
         f"this process will not serve {what} on {host} over plain HTTP, because "
-        "others could read it. Set security.tls (see docs/how-to/security.md), or allow it with security.plain_metrics: true"
+        "others could read it. Set security.tls (see docs/how-to/security.md), or allow it with "
+        "security.plain_metrics: true"
     )

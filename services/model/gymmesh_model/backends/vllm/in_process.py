@@ -94,7 +94,7 @@ class _Exchange:
         while (piece := await self._pieces.get()) is not None:
             size += len(piece)
             if size > MAX_BODY:
-                raise TooLarge(f"it is larger than {MAX_BODY} bytes")
+                raise TooLarge(f"the response is larger than {MAX_BODY} bytes")
             yield piece
         if not self._whole:
             raise ConnectionLost(_CUT_SHORT)
