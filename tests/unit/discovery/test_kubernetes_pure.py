@@ -150,9 +150,9 @@ def test_health(conditions: tuple[bool | None, ...], health: int) -> None:
         ({"labels": {f"gymmesh.io/{n}": "" for n in range(63)}}, "more than 61 labels"),
         (
             {"ports": [{"name": "http", "port": 8080}]},
-            "no port named 'grpc'; it has: 'ht",
+            "no port named 'grpc'. Named ports: 'ht",
         ),
-        ({"ports": None}, "no port named 'grpc'; it has: none"),
+        ({"ports": None}, "no port named 'grpc'. Named ports: none"),
         ({"called": "x" * 513}, "exceeds 512 characters"),
         ({"labels": {"gymmesh.io/a\0": ""}}, "zone or its node has control characters"),
     ],
