@@ -110,7 +110,7 @@ def find_agent(use: str) -> type[Agent]:
     """
     found = _load_path(use, use) if ":" in use else _load_named(use)
     if not (isinstance(found, type) and issubclass(found, Agent)):
-        raise ValueError(f"use: {use!r} is not an agent class; derive it from gymmesh.Agent")
+        raise ValueError(f"use: {use!r} is not an agent class; derive the class from gymmesh.Agent")
     return found
 
 

@@ -66,6 +66,6 @@ def _unfit(context: RolloutContext, why: str) -> MeshError:
     return MeshError(
         errors_pb2.ERROR_REASON_FIELD_INVALID,
         f"the task of environment '{context.environment}' {why}. Use the agent tool_loop, which "
-        "samples the answer",
+        "lets the model write the answer",
         metadata={"field": "task.environment"},
     )

@@ -63,7 +63,7 @@ MODEL_ENDPOINT_KV_CACHE: Final = gauge(
 )
 MODEL_WEIGHTS_VERSION: Final = gauge(
     "gymmesh_model_weights_version",
-    "The version of the model's weights, once one is known.",
+    "The version of the model's weights, once a version is known.",
     "model",
 )
 MODEL_REROUTES: Final = counter(

@@ -346,8 +346,8 @@ class PeerDirectory:
         near = difflib.get_close_matches(name, known, n=1)
         if name in known:
             hint = (
-                "; such a service has an instance, but this instance accepts no calls (it is "
-                "starting, unhealthy or draining)"
+                "; such a service has an instance, but this instance accepts no calls (the "
+                "instance is starting, unhealthy or draining)"
             )
         elif near:
             hint = f"; did you mean '{near[0]}'?"

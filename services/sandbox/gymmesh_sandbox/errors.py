@@ -139,8 +139,8 @@ def process_not_found(process_id: str) -> MeshError:
     """SANDBOX_PROCESS_NOT_FOUND."""
     return MeshError(
         errors_pb2.ERROR_REASON_SANDBOX_PROCESS_NOT_FOUND,
-        "The sandbox has no process with this id: it never existed, or its result is no longer "
-        "stored.",
+        "The sandbox has no process with this id: the process never existed, or the process's "
+        "result is no longer stored.",
         metadata={"process_id": process_id},
     )
 

@@ -46,7 +46,7 @@ _MOST_REMEMBERED: Final = 1000
 _WHY_ENDED: Final = {
     "asked": "its owner ended it",
     "removed": "an operator ended it",
-    "shutdown": "its service was shut down",
+    "shutdown": "the sandbox service was shut down",
 }
 # What is left of a caller's time for the answer, when it waits for a place.
 _ANSWER_PART: Final = 0.1

@@ -154,7 +154,7 @@ def test_health(conditions: tuple[bool | None, ...], health: int) -> None:
         ),
         ({"ports": None}, "no port named 'grpc'. Named ports: none"),
         ({"called": "x" * 513}, "exceeds 512 characters"),
-        ({"labels": {"gymmesh.io/a\0": ""}}, "zone or its node has control characters"),
+        ({"labels": {"gymmesh.io/a\0": ""}}, "zone or node of the endpoint has control characters"),
     ],
 )
 def test_a_slice_that_is_left_out(change: dict[str, Any], problem: str) -> None:
@@ -169,7 +169,9 @@ def test_an_endpoint_that_is_left_out() -> None:
     bad["addresses"] = []
     instances, lines = read_raw(slice_of(good, bad))
     assert [one.id for one in instances] == ["model-policy-u-1"]
-    assert lines == ["skipped an endpoint of the EndpointSlice policy-abc12: it has no address"]
+    assert lines == [
+        "skipped an endpoint of the EndpointSlice policy-abc12: the endpoint has no address"
+    ]
 
 
 @pytest.mark.parametrize("nothing", [None, []])

@@ -125,7 +125,7 @@ class CollectServer:
         if known is not None:
             self._forget(stream_id, known)
         elif len(self._collectors) >= _MAX_COLLECTORS:
-            why = f"the agent already serves {_MAX_COLLECTORS} collectors, its maximum"
+            why = f"the agent already serves {_MAX_COLLECTORS} collectors, the maximum"
             raise queue_full(why, "collectors", _MAX_COLLECTORS)
         # Cursors go on growing, and leave one out: a collector that did not hear that its stream
         # is lost, and asks once more, must not find it.

@@ -78,8 +78,8 @@ class RegistryFeed:
                     self._changed.set()
             except Exception:
                 _log.exception(
-                    "the xDS control plane missed changes of the registry; it now reads "
-                    "the whole registry again"
+                    "the xDS control plane missed changes of the registry; the control plane now "
+                    "reads the whole registry again"
                 )
             finally:
                 subscription.close()

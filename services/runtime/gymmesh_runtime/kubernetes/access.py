@@ -259,7 +259,7 @@ def _joined(folder: Path, context: _Context, cluster: _Cluster, user: _User, hin
     if cluster.proxy_url:
         raise ValueError(
             "the cluster has the key proxy-url, which is not supported. Run `kubectl "
-            "proxy`, and set server to its http:// address"
+            "proxy`, and set server to the proxy's http:// address"
         )
     token_file = str(folder / user.token_file) if user.token_file else ""
     if (user.token or token_file) and not cluster.server.startswith("https://"):

@@ -102,7 +102,9 @@ class PemFiles:
             if stamp == self._unfit:
                 self._seen = stamp
                 if error.problem != self._problem:
-                    _log.error("%s; the previous files stay in use", error.problem)
+                    _log.error(
+                        "%s. This process continues to use the previous files", error.problem
+                    )
                 self._problem = error.problem
             self._unfit = stamp
             return

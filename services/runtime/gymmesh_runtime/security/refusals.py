@@ -97,7 +97,10 @@ def _of_plain(connection: socket.socket) -> str:
     context.set_alpn_protocols(["h2"])
     try:
         with context.wrap_socket(connection):
-            return "serves TLS. Pass the authority of its certificate with --ca (security.tls)"
+            return (
+                "serves TLS. Pass the authority of the server's certificate with --ca "
+                "(security.tls)"
+            )
     except OSError:
         return ""
 
@@ -152,7 +155,7 @@ def _of_theirs(code: int, name: str, tls: TlsConfig) -> str:
         )
     return (
         f"presents a certificate that the authority in {tls.authority} did not issue. Pass the "
-        "authority that issued it with --ca (security.tls.authority)"
+        "authority that issued this certificate with --ca (security.tls.authority)"
     )
 
 

@@ -44,7 +44,7 @@ class TokenFile:
                 self._seen, self._problem = stamp, ""
         except ConfigError as error:
             if error.problem != self._problem:
-                _log.error("%s; the previous token stays in use", error.problem)
+                _log.error("%s. This process continues to use the previous token", error.problem)
             self._problem = error.problem
         return self._token
 

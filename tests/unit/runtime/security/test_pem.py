@@ -125,7 +125,7 @@ def test_a_new_pair_that_does_not_fit_is_left_and_said_once(
         assert files.current() is before
     (said,) = errors(caplog)
     assert "does not match its key" in said
-    assert "the previous files stay in use" in said
+    assert "continues to use the previous files" in said
     pair.key.write_bytes(new_key)
     assert files.current().key == new_key
 

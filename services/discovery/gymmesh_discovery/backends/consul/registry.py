@@ -103,7 +103,7 @@ class ConsulRegistry(RegistryBackend):
         if left_out:
             self._warnings.once(
                 f"Consul can't store the meta keys {', '.join(left_out)[:200]} of {instance.id}, "
-                "so the registration omits them"
+                "so the registration omits these keys"
             )
         return lease_id, length
 

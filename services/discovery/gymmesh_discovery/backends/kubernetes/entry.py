@@ -147,7 +147,7 @@ def _instance(
     gateway: int | None,
 ) -> Instance:
     if not endpoint.addresses:
-        raise EntryError("it has no address")
+        raise EntryError("the endpoint has no address")
     host = endpoint.addresses[0]  # the API: only the first is to be used
     reference = endpoint.target_ref
     instance = Instance()
@@ -168,5 +168,5 @@ def _instance(
     fields = ("id", "name", "address", "contract_version")
     check_names((field, getattr(instance, field)) for field in fields)
     texts = (*instance.meta, *instance.meta.values(), where.zone, where.host)
-    check_names(("a label, its zone or its node", text) for text in texts)
+    check_names(("a label, zone or node of the endpoint", text) for text in texts)
     return instance

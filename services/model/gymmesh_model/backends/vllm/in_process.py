@@ -32,7 +32,7 @@ Application = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None
 
 # How long an application may take to notice that its client has gone.
 _LEAVE_SECONDS: Final = 5.0
-_CUT_SHORT: Final = "the call ended without its whole answer"
+_CUT_SHORT: Final = "the call ended before the answer was complete"
 
 
 class _Exchange:

@@ -197,7 +197,9 @@ class MuxConnection:
             self._channel.leave(held)
             if exchange.broken and time.monotonic() - started < _SHORT_LIFE_S:
                 self._pause(
-                    self._away("the last connection broke right after it opened; retry later")
+                    self._away(
+                        "the last connection broke right after the connection opened; retry later"
+                    )
                 )
             else:
                 self._failures = 0

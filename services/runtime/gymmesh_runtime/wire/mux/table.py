@@ -192,7 +192,9 @@ class CallTable:
         if kind not in ("message", "chunk", "end"):
             if call is None:
                 raise Violation(f"'{kind}' arrived for the call {number}, which is not open")
-            raise Violation(f"'{kind}' is not allowed for a call that its receiver made")
+            raise Violation(
+                f"'{kind}' is not allowed for a call that the receiver of this frame made"
+            )
         if call is None:
             if number not in self._cancelled:
                 raise Violation(f"'{kind}' arrived for the call {number}, which is not open")
@@ -334,7 +336,7 @@ def draining() -> MeshError:
     """The error for a call to a peer that accepts no new calls."""
     return MeshError(
         errors_pb2.ERROR_REASON_DRAINING,
-        "the server is draining (it shuts down) and accepts no new calls; call another instance",
+        "the server is draining (shutting down) and accepts no new calls; call another instance",
     )
 
 

@@ -80,7 +80,7 @@ class BubblewrapBackend(SandboxBackend):
             _LOGGER.warning(
                 "The sandbox service can't use control groups, so the memory and processors of a "
                 "sandbox are not limited. Run the service as root, or delegate the controllers "
-                "memory and pids to it; see docs/how-to/sandbox.md."
+                "memory and pids to the service; see docs/how-to/sandbox.md."
             )
         self._machine = Machine(
             bwrap=bwrap,

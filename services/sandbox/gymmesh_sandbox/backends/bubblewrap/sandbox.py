@@ -280,7 +280,7 @@ class BubblewrapBox(BoxFiles):
                 Reason.ERROR_REASON_SANDBOX_DISK_FULL,
                 "The host of the sandbox has no space left for a snapshot.",
             )
-        raise self._failed(f"its files could not be copied: {said}")
+        raise self._failed(f"the sandbox's files could not be copied: {said}")
 
     async def _share_upper(self, layer: Path) -> None:
         """Ends the namespaces, in which nothing runs, and creates new ones over one layer more."""

@@ -108,7 +108,9 @@ class ShellSandbox(HelperSandbox[ShellProcess]):
                 started = await self._signals.started(tree)
         except TimeoutError:
             await program.close()
-            raise sandbox_lost(self.sandbox_id, "it does not start a process") from None
+            raise sandbox_lost(
+                self.sandbox_id, "the sandbox did not start a process in time"
+            ) from None
         except BaseException:
             await program.close()
             raise
@@ -181,7 +183,7 @@ class ShellSandbox(HelperSandbox[ShellProcess]):
                     )
                 raise MeshError(
                     errors_pb2.ERROR_REASON_INTERNAL_FAULT,
-                    "The sandbox cannot start a process: its shell has ended.",
+                    "The sandbox cannot start a process: the sandbox's shell has ended.",
                     metadata={"sandbox_id": self.sandbox_id},
                 )
             if read[0] is Stream.STDOUT:
