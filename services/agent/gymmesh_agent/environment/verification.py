@@ -129,7 +129,8 @@ def check_group(
     judged = [verdict.rollout_id for verdict in verdicts]
     if asked != judged:
         problem = (
-            f"the environment must return one verdict for each of {len(asked)} rollouts, in order"
+            f"the environment must return one verdict for each of {len(asked)} rollouts, in the "
+            "order of the request"
         )
         raise violated(
             "verdicts",

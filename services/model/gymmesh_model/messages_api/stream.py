@@ -84,7 +84,8 @@ class MessageFold:
         block = event.get("content_block")
         if self._message is None or not isinstance(block, Mapping):
             raise AnswerInvalid(
-                "a block of the response's stream comes before the message, or is not an object"
+                "a block of the response's stream comes before the event message_start, or is not "
+                "an object"
             )
         if event.get("index", len(self._blocks)) != len(self._blocks):
             raise AnswerInvalid("the blocks of the response's stream are not in order")

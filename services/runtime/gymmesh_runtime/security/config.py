@@ -62,7 +62,9 @@ class IdentityConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         if not (self.certificates or self.token_file or self.token_sha256):
             raise ValueError("an identity needs certificates, token_file or token_sha256")
         if self.token_sha256 and not _SHA256.fullmatch(self.token_sha256):
-            raise ValueError("token_sha256 must be 64 hexadecimal digits: the token's SHA-256")
+            raise ValueError(
+                "token_sha256 must be the SHA-256 of the token, as 64 hexadecimal digits"
+            )
         if not self.may:
             raise ValueError("the list may is empty; add at least the permission observe")
         if self.registers and "register" not in self.may:

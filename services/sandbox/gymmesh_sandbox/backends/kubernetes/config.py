@@ -68,7 +68,9 @@ class KubernetesOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         if self.server and (self.kubeconfig or self.context):
             raise ValueError("set either server, or kubeconfig and context, not both")
         if self.token_file and not self.server.startswith("https://"):
-            raise ValueError("token_file needs server, an https:// address")
+            raise ValueError(
+                "token_file works only with the key server, set to an https:// address"
+            )
         if self.claims:
             usual = KubernetesOptions()
             for name in _OF_A_NEW_POD:
