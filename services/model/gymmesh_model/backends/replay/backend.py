@@ -78,7 +78,7 @@ class ReplayBackend(Backend):
             raise refused(
                 self._name,
                 "no row of the recording matches a user message of this conversation; add a row "
-                'for it, or a row with "match": "*"',
+                'for this conversation, or a row with "match": "*"',
             )
         row, number = found
         if number >= len(row.answers):
