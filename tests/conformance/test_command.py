@@ -148,7 +148,7 @@ async def test_over_mutual_tls_with_a_token() -> None:
         without_token = flags[: flags.index("--token-file")]
         for given, said in (
             (without_token, "the server does not recognise the caller"),
-            (["--wait", "4"], "serves TLS. Pass the authority of its certificate"),
+            (["--wait", "4"], "serves TLS. Pass the authority of the server's certificate"),
             ([*flags[:2], "--wait", "4"], "requires a client certificate"),
         ):
             code, _, err = await _gym_cli("--service", "discovery", *at, *given)

@@ -157,7 +157,10 @@ async def test_a_task_without_choices_fails(tmp_path: Path) -> None:
         )
         done = await cli.ended(await cli.start(*command))
     assert done.code != 0
-    done.said("AGENT FIELD_INVALID", "has no choices, which this agent needs")
+    done.said(
+        "AGENT FIELD_INVALID",
+        "has no choices (answers to select from), which the agent choices needs",
+    )
 
 
 async def test_options_that_do_not_fit(tmp_path: Path) -> None:

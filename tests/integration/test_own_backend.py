@@ -170,7 +170,7 @@ async def test_what_it_cannot_express_names_it(endpoint: Endpoint) -> None:
     ("raw", "words"),
     [
         ({}, "needs 'url'"),
-        ({"urls": ["http://a"]}, "accepts one 'url'"),
+        ({"urls": ["http://a"]}, "accepts only one 'url'"),
         (
             {"url": "http://a", "serve": {"model": "m"}},
             "'serve' is only for the backend 'vllm'",

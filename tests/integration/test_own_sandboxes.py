@@ -253,7 +253,7 @@ def test_a_row_says_why_its_sandbox_ended(
     (tmp_path / "policy.jsonl").write_text(json.dumps(policy) + "\n")
     loaded()
     (row,) = rows_of(tmp_path, "bench", failed=True)
-    why = "its lifetime of 1 s (resources.life_s) is over"
+    why = "the sandbox's lifetime of 1 s (resources.life_s) is over"
     assert why in json.dumps(row["failure"])
     (box,) = row["sandboxes"]
     assert (box["role"], box["sandbox"]["service"]) == ("workspace", "sandbox")

@@ -256,7 +256,7 @@ async def test_calls_wait_no_longer_than_they_may() -> None:
         with pytest.raises(MeshError) as caught:
             await Dialogue(service).ask(user("a"))
         assert caught.value.reason == errors_pb2.ERROR_REASON_MODEL_TIMEOUT
-        assert "its new weights were not loaded" in caught.value.message
+        assert "the new weights were not loaded" in caught.value.message
         await announce(service, 1, loading_s=0)
         assert not (await about(service)).HasField("weights_version")
         await Dialogue(service).ask(user("a"))

@@ -192,7 +192,7 @@ async def test_the_api_server_restarts(
         await until(lambda: backend.age_s() > 1.0, LONG_S)
         assert view(backend) == {"10.0.0.7:9400": S}
         assert "cannot be reached" in caplog.text
-        assert "the last list of 1 instances stays in use" in caplog.text
+        assert "the last list of 1 instances is still used" in caplog.text
         await asyncio.to_thread(cluster.start_api)
         await cluster.apply(bare(namespace, endpoint("10.0.0.8", "u-2"), name="two"))
         await cluster.ask("DELETE", f"{path}/one")

@@ -110,7 +110,7 @@ def find_agent(use: str) -> type[Agent]:
     """
     found = _load_path(use, use) if ":" in use else _load_named(use)
     if not (isinstance(found, type) and issubclass(found, Agent)):
-        raise ValueError(f"use: {use!r} is not an agent class; derive it from gymmesh.Agent")
+        raise ValueError(f"use: {use!r} is not an agent class; derive the class from gymmesh.Agent")
     return found
 
 
@@ -126,7 +126,7 @@ def _load_named(use: str) -> Any:
     near = difflib.get_close_matches(use, known, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}."
     raise ValueError(
-        f"use: there is no agent {use!r}; {hint} A class of your own is 'module:Class' "
+        f"use: there is no agent {use!r}; {hint} Name a class of your own as 'module:Class' "
         "or 'folder/file.py:Class'"
     )
 

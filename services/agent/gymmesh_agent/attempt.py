@@ -302,7 +302,10 @@ class RunningAttempt:
         events or bytes.
         """
         if self._ended.is_set():
-            raise RuntimeError("the rollout has ended, but its agent ignored the cancellation")
+            raise RuntimeError(
+                "the rollout has ended, but the agent's code ignored the "
+                "cancellation and still runs"
+            )
         self.events.check()
         self._verifying_s = self.clock.elapsed()
         with verify_span(self.session.name):

@@ -50,7 +50,9 @@ class ChoicesAgent(Agent):
         choices, and for a task whose environment takes turns.
         """
         if not context.choices:
-            raise _unfit(context, "has no choices, which this agent needs")
+            raise _unfit(
+                context, "has no choices (answers to select from), which the agent choices needs"
+            )
         if context.multi_turn:
             raise _unfit(context, "needs several answers, because the environment takes turns")
         await context.choose(self._best)
@@ -64,6 +66,6 @@ def _unfit(context: RolloutContext, why: str) -> MeshError:
     return MeshError(
         errors_pb2.ERROR_REASON_FIELD_INVALID,
         f"the task of environment '{context.environment}' {why}. Use the agent tool_loop, which "
-        "samples the answer",
+        "lets the model write the answer",
         metadata={"field": "task.environment"},
     )

@@ -393,7 +393,7 @@ class RolloutContext:
 
     def _check_open(self) -> None:
         if not self._open:
-            raise RuntimeError("the rollout's agent has returned; its context is closed")
+            raise RuntimeError("the rollout's agent has returned, so the RolloutContext is closed")
         self._events.check()
 
     def _is_step(self, actor: str, captured: GatewayCall | None) -> bool:

@@ -197,7 +197,7 @@ def budget_failure(limit_s: float) -> rollout_pb2.Failure:
     """The failure of a rollout that spent its wall-clock budget of `limit_s` seconds."""
     error = MeshError(
         Reason.ERROR_REASON_BUDGET_SPENT,
-        f"the rollout took longer than max_wall_s allows ({limit_s:g} s)",
+        f"the rollout took longer than max_wall_s allows ({limit_s:g} s); raise max_wall_s",
         metadata={"budget": "max_wall_s", "limit": f"{limit_s:g}"},
     )
     return rollout_pb2.Failure(

@@ -204,7 +204,8 @@ class ToolLoop:
             raise self._wrong_report(_State.TOOLS)
         if len(done) != self._calls:
             raise RuntimeError(
-                f"the answer has {self._calls} tool calls, but {len(done)} of them were answered"
+                f"the model's answer has {self._calls} tool calls, but the results of {len(done)} "
+                "tool calls were reported"
             )
         return self._go_on(done=any(done))
 

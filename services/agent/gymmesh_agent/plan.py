@@ -181,7 +181,7 @@ def _limit(
         return configured
     asked: int = getattr(options, key)
     if asked < 1:
-        raise invalid(f"options.{key}", f"it must be at least 1, not {asked}")
+        raise invalid(f"options.{key}", f"the value must be at least 1, not {asked}")
     return asked
 
 
@@ -194,7 +194,7 @@ def _bound(
         return configured
     asked: int = getattr(options, key)
     if asked < 1:
-        raise invalid(f"options.{key}", "it must be at least 1, not 0")
+        raise invalid(f"options.{key}", "the value must be at least 1, not 0")
     return asked
 
 
@@ -202,7 +202,7 @@ def _max_wall(config: AgentConfig, options: agent_pb2.RolloutOptions) -> float:
     if not options.HasField("max_wall_s"):
         return config.max_wall_s
     if not 0 < options.max_wall_s < float("inf"):
-        problem = f"it must be a positive number of seconds, not {options.max_wall_s}"
+        problem = f"the value must be a positive number of seconds, not {options.max_wall_s}"
         raise invalid("options.max_wall_s", problem)
     return options.max_wall_s
 
@@ -235,7 +235,9 @@ def read_override(raw: bytes) -> dict[str, Any]:
     except CodecError as error:
         raise invalid("options.params_override_json", str(error)) from None
     if "input" in override:
-        raise invalid("options.params_override_json", "it may not replace the task's `input`")
+        raise invalid(
+            "options.params_override_json", "an override may not replace the task's `input`"
+        )
     parsed: dict[str, Any] = override
     return parsed
 
@@ -296,7 +298,7 @@ def task_items(task: responses_pb2.ResponseParams) -> list[responses_pb2.Item]:
         return [new_message("user", task.input_text)]
     overlay = task.overlay_json
     if task.input_omitted and overlay and overlay_without(overlay, "input") != overlay:
-        raise invalid("task.params.input", "it is neither text nor a list of items")
+        raise invalid("task.params.input", "the input is neither text nor a list of items")
     return list(task.input)
 
 

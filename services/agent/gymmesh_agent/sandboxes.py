@@ -34,8 +34,8 @@ meanwhile.
 _Within = Callable[[float], float]
 _NoteEvent = Callable[[rollout_pb2.RolloutEvent], None]
 _NONE: Final = (
-    "the rollout has no sandbox {role!r}{known}. Let the environment lend one with "
-    "SandboxSpec(lent=True), or declare one in the agent's class: "
+    "the rollout has no sandbox {role!r}{known}. Let the environment lend a sandbox with "
+    "SandboxSpec(lent=True), or declare a sandbox in the agent's class: "
     "sandboxes = {{{role!r}: SandboxSpec(…)}}"
 )
 
@@ -149,7 +149,7 @@ class AttemptSandboxes(Mapping[str, SandboxHandle]):
             raise ValueError(f"the rollout already has a sandbox {role!r}")
         if self._ended:
             raise RuntimeError(
-                "the rollout's agent has returned, so it can open no further sandboxes"
+                "the rollout's agent has returned, so the agent can't open further sandboxes"
             )
         use = SandboxUse(
             role=role,

@@ -36,7 +36,7 @@ class RelayConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         port_range(self.ports)
         for name in self.offers:
             if "*" in name[:-1]:
-                raise ValueError(f"offers: {name!r} may have a * only at its end")
+                raise ValueError(f"offers: the pattern {name!r} may have a * only at the end")
 
 
 def ports_to_try(ports: str, host: str, last_address: str) -> list[int]:

@@ -222,7 +222,8 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         if self.urls and not facts.several_urls:
             allowed = "', '".join(backend_kinds(lambda one: one.several_urls))
             raise ValueError(
-                f"backend '{self.backend}' accepts one 'url'; 'urls' is only for '{allowed}'"
+                f"backend '{self.backend}' accepts only one 'url'; 'urls' works only with these "
+                f"backends: '{allowed}'"
             )
         starts_own = facts.starts_vllm  # which `_check_own_vllm` asks for in place of a URL
         if facts.calls_endpoint and facts.needs_url and not starts_own and not self.bases:

@@ -63,13 +63,13 @@ MODEL_ENDPOINT_KV_CACHE: Final = gauge(
 )
 MODEL_WEIGHTS_VERSION: Final = gauge(
     "gymmesh_model_weights_version",
-    "The version of the model's weights, once one is known.",
+    "The version of the model's weights, once a version is known.",
     "model",
 )
 MODEL_REROUTES: Final = counter(
     "gymmesh_model_reroutes_total",
-    "Calls not sent to the endpoint with their rollout's prefix, because that endpoint was busy or"
-    " down.",
+    "Calls sent to an endpoint that does not hold the rollout's earlier tokens, because the "
+    "endpoint that holds these tokens was busy or down.",
     "model cause",
 )
 MODEL_CACHE_LOOKUPS: Final = counter(

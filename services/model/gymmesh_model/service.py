@@ -178,7 +178,8 @@ class ModelService(Service):
         if runner is None or not runner.calls.runs(own_id):
             raise MeshError(
                 errors.ERROR_REASON_RESPONSE_NOT_FOUND,
-                f"no call with the request_id '{request.request_id}' is running here",
+                f"no call with the request_id '{request.request_id}' is running in this model "
+                "service",
                 metadata={"request_id": request.request_id},
             )
         stop = runner.backend.features.abort
@@ -263,7 +264,8 @@ class ModelService(Service):
         if self._side_data is None:
             raise MeshError(
                 errors.ERROR_REASON_NOT_OFFERED,
-                f"model '{self.name}' stores no side data; set the model's key 'side_data.path'",
+                f"model '{self.name}' stores no side data (arrays per token); set the model's key "
+                "'side_data.path'",
             )
         async with aclosing(self._side_data.read(request.digest, request.offset)) as pieces:
             async for piece, size in pieces:
@@ -293,7 +295,8 @@ class ModelService(Service):
             raise field_invalid(
                 "endpoints",
                 f"do not include {', '.join(unlisted)}, which model '{self.name}' calls. Load "
-                f"version {request.version} there too, or list that URL as an alias of a loaded "
+                f"version {request.version} on these servers too, or list that URL as an alias of "
+                "a loaded "
                 "server",
             )
 

@@ -154,7 +154,7 @@ def field_missing(field: str, method: str) -> MeshError:
     """A REQUIRED_FIELD_MISSING error: the request of a method, by its full name, lacks a field."""
     return MeshError(
         Reason.ERROR_REASON_REQUIRED_FIELD_MISSING,
-        f"{method} needs the field '{field}'; set it and call again",
+        f"{method} needs the field '{field}'; set this field and call again",
         metadata={"field": field, "method": method},
     )
 
@@ -206,8 +206,8 @@ def unforeseen(exc: BaseException, where: str, *, authors: bool = False) -> Mesh
     place = place_of(exc)
     return MeshError(
         Reason.ERROR_REASON_INTERNAL_FAULT,
-        f"{where} failed with {type(exc).__name__}{f' at {place}' if place else ''}; "
-        f"the log of its process has the details under {error_id}",
+        f"{where} failed with {type(exc).__name__}{f' at {place}' if place else ''}; for the "
+        f"details, search the log of that process for {error_id}",
         metadata={"error_id": error_id, "exception": type(exc).__name__}
         | ({"at": place} if place else {}),
     )

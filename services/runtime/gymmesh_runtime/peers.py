@@ -345,7 +345,10 @@ class PeerDirectory:
         kind = service.rpartition(".")[2].removesuffix("Service").lower()
         near = difflib.get_close_matches(name, known, n=1)
         if name in known:
-            hint = "; an instance exists, but accepts no calls (starting, unhealthy or draining)"
+            hint = (
+                "; such a service has an instance, but this instance accepts no calls (the "
+                "instance is starting, unhealthy or draining)"
+            )
         elif near:
             hint = f"; did you mean '{near[0]}'?"
         else:

@@ -286,7 +286,7 @@ async def _let_go(services: Sequence[Service], grace: _Grace) -> None:
             async with asyncio.timeout(seconds):
                 await service.let_go()
         except TimeoutError:
-            _log.warning("%s stops although it has open sessions", service.instance_id)
+            _log.warning("the instance %s stops although it has open sessions", service.instance_id)
 
     # All at once: a later one would take new sessions until the callers of the first had ended.
     await asyncio.gather(*map(let_one_go, services))

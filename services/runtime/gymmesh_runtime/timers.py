@@ -86,7 +86,9 @@ class Limit:
         loop = asyncio.get_running_loop()
         task: asyncio.Task[Any] | None = asyncio.current_task(loop)
         if task is None:
-            raise RuntimeError("a limit needs a task to cancel")
+            raise RuntimeError(
+                "Limit works only inside an asyncio task, because a limit cancels the task"
+            )
         #: Whether the time was up.
         self.expired = False
         self._task = task

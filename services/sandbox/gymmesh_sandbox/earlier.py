@@ -48,7 +48,7 @@ class Life:
         try:
             self._base.mkdir(mode=0o700, parents=True, exist_ok=True)
             if self._base.stat().st_uid != os.getuid():
-                raise ConfigError(f"{self._base} belongs to another user; remove it")
+                raise ConfigError(f"{self._base} belongs to another user; remove this folder")
             for number, file in self._places(name):
                 lock = _locked(file)
                 if lock < 0:

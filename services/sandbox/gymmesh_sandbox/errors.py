@@ -54,7 +54,8 @@ def sandbox_out_of_memory(sandbox_id: str, limit_bytes: int) -> MeshError:
     """SANDBOX_OUT_OF_MEMORY, for calls that run while the whole sandbox ends."""
     return MeshError(
         errors_pb2.ERROR_REASON_SANDBOX_OUT_OF_MEMORY,
-        f"The sandbox reached its memory limit of {limit_bytes} bytes, so it was ended.",
+        f"The sandbox reached its memory limit of {limit_bytes} bytes, so the service ended the "
+        "sandbox.",
         metadata={"sandbox_id": sandbox_id, "limit_bytes": str(limit_bytes)},
     )
 
@@ -138,8 +139,8 @@ def process_not_found(process_id: str) -> MeshError:
     """SANDBOX_PROCESS_NOT_FOUND."""
     return MeshError(
         errors_pb2.ERROR_REASON_SANDBOX_PROCESS_NOT_FOUND,
-        "The sandbox has no process with this id: it never existed, or its result is no longer "
-        "stored.",
+        "The sandbox has no process with this id: the process never existed, or the process's "
+        "result is no longer stored.",
         metadata={"process_id": process_id},
     )
 

@@ -181,7 +181,11 @@ def _format(asked: files_pb2.ArchiveFormat.ValueType) -> files_pb2.ArchiveFormat
     if asked == files_pb2.ARCHIVE_FORMAT_UNSPECIFIED:
         return files_pb2.ARCHIVE_FORMAT_TAR
     if asked not in (files_pb2.ARCHIVE_FORMAT_TAR, files_pb2.ARCHIVE_FORMAT_TAR_GZIP):
-        raise field_invalid("format", f"is {asked}; this service supports tar, plain or with gzip")
+        raise field_invalid(
+            "format",
+            f"is {asked}; this service supports only tar archives, "
+            "uncompressed or compressed with gzip",
+        )
     return asked
 
 

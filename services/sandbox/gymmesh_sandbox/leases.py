@@ -133,7 +133,8 @@ class Leases:
         if narrowed is None:
             raise lease_invalid(
                 self._sandbox_id,
-                "that was requested permits more than the lease from which it is derived",
+                "that was requested permits more than the lease from which the new lease is "
+                "derived",
             )
         if len(self._by_digest) >= MOST_LEASES:
             raise sandbox_limit(f"The sandbox already has {MOST_LEASES} leases.", MOST_LEASES)
@@ -163,7 +164,9 @@ class Leases:
         folder.
         """
         if lease.scope.folder and not lease.scope.contains(path):
-            raise lease_invalid(self._sandbox_id, "does not permit paths outside its folder")
+            raise lease_invalid(
+                self._sandbox_id, "does not permit paths outside the lease's folder"
+            )
 
     def renew(self, lease: Lease, ttl_s: float, now: float) -> None:
         """Extends a checked lease by `ttl_s` from now; 0: by the time for which it was first

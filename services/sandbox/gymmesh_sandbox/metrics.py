@@ -10,7 +10,9 @@ SANDBOXES_RUNNING: Final = gauge(
     "gymmesh_sandboxes_running", "Sandboxes that run, by service.", "service"
 )
 SANDBOXES_PLACES: Final = gauge(
-    "gymmesh_sandboxes_places", "Places for sandboxes now, by service.", "service"
+    "gymmesh_sandboxes_places",
+    "Current number of places for sandboxes (the most sandboxes that may run at once), by service.",
+    "service",
 )
 SANDBOXES_WAITING: Final = gauge(
     "gymmesh_sandboxes_waiting", "Calls that wait for a place for a sandbox, by service.", "service"

@@ -46,7 +46,7 @@ _MOST_REMEMBERED: Final = 1000
 _WHY_ENDED: Final = {
     "asked": "its owner ended it",
     "removed": "an operator ended it",
-    "shutdown": "its service was shut down",
+    "shutdown": "the sandbox service was shut down",
 }
 # What is left of a caller's time for the answer, when it waits for a place.
 _ANSWER_PART: Final = 0.1
@@ -270,7 +270,7 @@ class Sandboxes:
             await asyncio.gather(*(self._start_process(live) for live in made))
             for live in made:
                 if live.id not in self._by_id:
-                    raise sandbox_lost(live.id, "it ended before it was ready")
+                    raise sandbox_lost(live.id, "the sandbox ended before the sandbox was ready")
         except BaseException:
             for live in made:
                 self.end(live, "not_started")
@@ -396,7 +396,10 @@ class Sandboxes:
 def _why_ended(live: LiveSandbox, cause: str, error: MeshError | None) -> str:
     """The cause as a clause for people."""
     if cause == "life":
-        return f"its lifetime of {live.plan.spec.resources.life_s} s (resources.life_s) is over"
+        return (
+            f"the sandbox's lifetime of {live.plan.spec.resources.life_s} s (resources.life_s) "
+            "is over"
+        )
     if cause == "expired":
         return f"its own lease was not renewed within {live.plan.ttl_s:g} s (ttl_s)"
     if error is not None:
@@ -406,7 +409,7 @@ def _why_ended(live: LiveSandbox, cause: str, error: MeshError | None) -> str:
 
 def _check_digest(spec: SandboxSpec, running: RunningSandbox) -> None:
     if spec.image_digest and running.image_digest != spec.image_digest:
-        raise image_failed(running.image, "its digest differs from the requested digest")
+        raise image_failed(running.image, "the image's digest differs from the requested digest")
 
 
 def _nothing() -> None:

@@ -262,8 +262,9 @@ def _unknown(sandbox: grant_pb2.SandboxRef) -> MeshError:
     return MeshError(
         _Reason.ERROR_REASON_SANDBOX_LOST,
         f"the sandbox {sandbox.sandbox_id} is at the instance {sandbox.instance_id!r} of "
-        f"{sandbox.service!r}, which this process can't find: the instance has ended, or it runs "
-        "inside its owner's process; configure a sandbox service under `sandboxes`, which all "
+        f"{sandbox.service!r}, which this process can't find. The instance has ended, or the "
+        "instance runs inside its owner's process. Configure a sandbox service under `sandboxes`, "
+        "which all "
         "processes can reach",
         metadata={"sandbox_id": sandbox.sandbox_id, "cause": "unknown"},
     )

@@ -232,7 +232,8 @@ class SandboxHandle:
         """
         if self._connection.lent:
             raise RuntimeError(
-                "this sandbox was lent, so only its owner ends it; call leave() to stop using it"
+                "this sandbox was lent, so only the sandbox's owner can end it; to stop using the "
+                "sandbox, call leave()"
             )
         await self._connection.end()
 

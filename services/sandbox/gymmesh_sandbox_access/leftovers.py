@@ -166,7 +166,9 @@ async def _run(sandbox: SandboxHandle, script: str, variables: dict[str, str], u
         raise MeshError(
             errors_pb2.ERROR_REASON_SANDBOX_LOST,
             f"The processes of the sandbox could not be listed and ended: {said}.",
-            metadata={"cause": "processes that could not be ended, no /bin/sh, or no /proc"},
+            metadata={
+                "cause": "a process could not be ended, or the sandbox has no /bin/sh or no /proc"
+            },
         )
     return result.text
 

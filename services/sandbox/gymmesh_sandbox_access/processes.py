@@ -100,7 +100,7 @@ class Heard:
         if found is None:
             raise connection.broken("the end of a program was not reported")
         if found.cause == process_pb2.EXIT_CAUSE_SANDBOX_ENDED:
-            raise connection.broken("it ended while a program ran")
+            raise connection.broken("the sandbox ended while a program ran")
         return ExecResult(
             exit_code=found.exit_code if found.HasField("exit_code") else None,
             cause=found.cause,

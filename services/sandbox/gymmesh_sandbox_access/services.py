@@ -125,4 +125,7 @@ class SandboxServices:
         )
 
     def _not_open(self) -> RuntimeError:
-        return RuntimeError(f"the {self._user} is not open: its sandbox services are not known")
+        return RuntimeError(
+            f"the {self._user} is not open yet, so the sandbox services that it "
+            "may use are not known"
+        )

@@ -96,7 +96,7 @@ class SandboxSpec:
             amount = getattr(self, name)
             if not 0 <= amount <= _MOST:
                 raise ValueError(
-                    f"SandboxSpec.{name} is {amount}; it must be from 0 to {_MOST}, where 0 is the "
+                    f"SandboxSpec.{name} is {amount}, but must be from 0 to {_MOST}; 0 means the "
                     "service's default"
                 )
 

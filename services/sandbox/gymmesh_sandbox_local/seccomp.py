@@ -97,7 +97,9 @@ class UnknownProcessor(ValueError):
     """There is no filter for this kind of processor, named as by `platform.machine()`."""
 
     def __init__(self, machine: str) -> None:
-        super().__init__(f"no filter of system calls is known for {machine} processors")
+        super().__init__(
+            f"the sandbox service has no filter of system calls for {machine} processors"
+        )
 
 
 # As in _DENIED, of calls that are allowed but for some arguments.

@@ -34,7 +34,7 @@ class SpawnerGone(SpawnError):
     """The spawner has ended, together with everything that it started."""
 
     def __init__(self) -> None:
-        super().__init__("the spawner of sandboxes has ended")
+        super().__init__("the process that starts sandboxes (the spawner) has ended")
 
 
 class Child:
@@ -114,12 +114,16 @@ class Starter:
                 await self._ready.wait()
         except TimeoutError:
             await self.close()
-            raise SpawnError("the spawner of sandboxes does not answer") from None
+            raise SpawnError(
+                "the process that starts sandboxes (the spawner) does not answer"
+            ) from None
         if self._socket is None:
             process, self._process = self._process, None
             _, wrote = await asyncio.to_thread(process.communicate)
             lines = wrote.decode("utf-8", "replace").strip().splitlines()
-            raise SpawnError(lines[-1] if lines else "the spawner of sandboxes ended")
+            raise SpawnError(
+                lines[-1] if lines else "the process that starts sandboxes (the spawner) ended"
+            )
 
     async def close(self) -> None:
         """Ends the spawner and everything that it started; may be called twice."""

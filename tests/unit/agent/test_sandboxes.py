@@ -137,7 +137,7 @@ async def test_an_agent_works_in_a_sandbox_that_it_is_lent(tmp_path: Path) -> No
         sandbox_id,
         "py:1",
     )
-    assert not ended(events)  # its owner ends it after the rollout
+    assert not ended(events)  # only the sandbox's owner can end it after the rollout
     assert leases
     assert not any(lease in event.SerializeToString() for event in events for lease in leases)
 
@@ -156,7 +156,7 @@ async def test_the_owner_ends_what_it_lends(tmp_path: Path) -> None:
     async with lending(Ends, service) as mesh:
         failure = (await mesh.run())[-1].failed.failure
     assert failure.boundary == rollout_pb2.BOUNDARY_AGENT
-    assert "its owner ends it" in str(from_status(failure.status).metadata)
+    assert "only the sandbox's owner can end it" in str(from_status(failure.status).metadata)
 
 
 async def test_what_is_not_there_is_said(tmp_path: Path) -> None:
@@ -308,7 +308,7 @@ async def test_an_instance_that_is_not_known_here_is_said(tmp_path: Path) -> Non
     async with agent_of(Works, StandIn(tmp_path, "boxes-0"), environment) as mesh:
         failure = (await mesh.run())[-1].failed.failure
     assert failure.boundary == rollout_pb2.BOUNDARY_SANDBOX
-    assert "configure a sandbox service under" in failure.status.message
+    assert "Configure a sandbox service under" in failure.status.message
 
 
 async def test_services_that_are_not_there_are_said(tmp_path: Path) -> None:

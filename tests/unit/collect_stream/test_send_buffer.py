@@ -69,7 +69,9 @@ def test_what_is_acknowledged_is_forgotten_and_says_what_ended() -> None:
 def test_nothing_can_be_acknowledged_before_it_was_sent() -> None:
     buffer = filled(5, credit=3)
     sent(buffer)
-    with pytest.raises(MeshError, match=r"FIELD_INVALID.*but the last sent event has 3"):
+    with pytest.raises(
+        MeshError, match=r"FIELD_INVALID.*but the cursor of the last sent event is 3"
+    ):
         buffer.acknowledge(4)
 
 

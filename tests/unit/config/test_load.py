@@ -183,13 +183,14 @@ def test_an_overridden_value_needs_no_variable(tmp_path: Path) -> None:
         ("models:\n  a: {stops: [a, 3]}\n",
          "mesh.yaml:2: models.a.stops[1]: expected text, got 3; put it in quotes"),
         ("seed: 1\nseed: 2\n",
-         "mesh.yaml:2: seed: the key is given twice, first on line 1; remove one"),
+         "mesh.yaml:2: seed: the key is given twice (first on line 1);"
+         " remove one of the two lines"),
         ("seed: ${NOPE}\n",
          "mesh.yaml:1: seed: the environment variable NOPE is not set;"
-         " set it or write ${NOPE:-default}"),
+         " set this variable, or give a default with ${NOPE:-default}"),
         ("free: ${1}\n",
          "mesh.yaml:1: free: contains '${' that is neither ${NAME} nor"
-         " ${NAME:-default}; escape it as $${"),
+         " ${NAME:-default}; to write '${' itself, write $${"),
         ("seed: [1\n", "mesh.yaml:2: not valid YAML: expected ',' or ']', but got '<stream end>'"),
         ("- 1\n", "mesh.yaml:1: must hold a map of keys at its root"),
         ("models:\n  a: {stream: maybe}\n",

@@ -139,19 +139,22 @@ def test_health(conditions: tuple[bool | None, ...], health: int) -> None:
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ({"service": "robot"}, "its label gymmesh.io/service is 'robot'; expected agent, model,"),
-        ({"called": ""}, "it has no label gymmesh.io/name"),
-        ({"labels": {"gymmesh.io/contract": "9.0"}}, "it uses contract version '9.0'"),
+        (
+            {"service": "robot"},
+            "EndpointSlice's label gymmesh.io/service is 'robot'; expected agent, model,",
+        ),
+        ({"called": ""}, "has no label gymmesh.io/name"),
+        ({"labels": {"gymmesh.io/contract": "9.0"}}, "the instance uses contract version '9.0'"),
         ({"labels": {"gymmesh.io/weight": "0"}}, "gymmesh.io/weight is not a number from 1"),
         ({"labels": {"gymmesh.io/weight": "many"}}, "gymmesh.io/weight is not a number from 1"),
         ({"labels": {f"gymmesh.io/{n}": "" for n in range(63)}}, "more than 61 labels"),
         (
             {"ports": [{"name": "http", "port": 8080}]},
-            "no port named 'grpc'; it has: 'ht",
+            "no port named 'grpc'. Named ports: 'ht",
         ),
-        ({"ports": None}, "no port named 'grpc'; it has: none"),
+        ({"ports": None}, "no port named 'grpc'. Named ports: none"),
         ({"called": "x" * 513}, "exceeds 512 characters"),
-        ({"labels": {"gymmesh.io/a\0": ""}}, "zone or its node has control characters"),
+        ({"labels": {"gymmesh.io/a\0": ""}}, "zone or node of the endpoint has control characters"),
     ],
 )
 def test_a_slice_that_is_left_out(change: dict[str, Any], problem: str) -> None:
@@ -166,7 +169,9 @@ def test_an_endpoint_that_is_left_out() -> None:
     bad["addresses"] = []
     instances, lines = read_raw(slice_of(good, bad))
     assert [one.id for one in instances] == ["model-policy-u-1"]
-    assert lines == ["skipped an endpoint of the EndpointSlice policy-abc12: it has no address"]
+    assert lines == [
+        "skipped an endpoint of the EndpointSlice policy-abc12: the endpoint has no address"
+    ]
 
 
 @pytest.mark.parametrize("nothing", [None, []])

@@ -200,10 +200,10 @@ async def endless_body(request: web.Request) -> web.StreamResponse:
         (fails, "answers 500: etcdserver: no leader"),
         (sends_away, "answers 302"),
         (hangs, "did not answer in time"),
-        (no_version, "its list has no version"),
+        (no_version, "the list of EndpointSlices has no version"),
         (strange_event, "it sends an event 'MOVED'"),
         (endless_line, "an event exceeds 4000 bytes"),
-        (endless_body, "its answer exceeds 40000 bytes"),
+        (endless_body, "the answer exceeds 40000 bytes"),
     ],
 )
 async def test_an_answer_that_makes_no_sense(

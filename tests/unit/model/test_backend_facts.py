@@ -56,7 +56,7 @@ def test_a_wrong_name_gets_the_nearest_one() -> None:
     with pytest.raises(ValueError, match="did you mean 'responses'") as caught:
         backend_class("response")
     assert str(caught.value).endswith(
-        "a class of your own is 'module:Class'); did you mean 'responses'?"
+        "name a class of your own as 'module:Class'); did you mean 'responses'?"
     )
 
 

@@ -28,7 +28,7 @@ from gymmesh_runtime.config import ConfigError, Secret, public_view
         ({"backend": "chat", "url": "http://a", "urls": ["http://b"]}, "not both"),
         (
             {"backend": "openai", "urls": ["http://b"]},
-            "'urls' is only for 'chat', 'responses', 'sglang', 'vllm', 'vllm_tokens'",
+            "these backends: 'chat', 'responses', 'sglang', 'vllm', 'vllm_tokens'",
         ),
         ({"backend": "chat", "url": "http://[::1/v1"}, "invalid host or port"),
         ({"backend": "chat", "url": "http://h:port/v1"}, "invalid host or port"),

@@ -90,7 +90,7 @@ def test_waiting_for_another_process_is_bounded(pinned: PinnedWeights, tmp_path:
     lock = tmp_path / f"{pinned.name}.lock"
     with (
         weights._locked(lock, time.monotonic() + 5, None),
-        pytest.raises(WeightsError, match="waiting for another process"),
+        pytest.raises(WeightsError, match="waits until another process"),
     ):
         ensure(pinned, tmp_path, 0.2)
 

@@ -104,5 +104,5 @@ async def test_an_engine_without_vllm_says_what_to_install(monkeypatch: pytest.M
         await InProcessVllm(EngineConfig(model="m"), "m").start()
     config = ModelConfig(backend="vllm", engine=EngineConfig(model="m"))
     service = ModelService(config, "policy", "policy-0")
-    with pytest.raises(ConfigError, match=r"models.policy.*with 'serve' instead of 'engine'"):
+    with pytest.raises(ConfigError, match=r"models.policy.*set 'serve' instead of 'engine'"):
         await service.open(PeerDirectory())

@@ -74,7 +74,7 @@ def test_what_is_not_the_policys_doing_fails_at_program(
 
 
 def test_the_error_says_what_the_program_wrote_last() -> None:
-    with pytest.raises(MeshError, match="it wrote: no such option --fast"):
+    with pytest.raises(MeshError, match="the program wrote: no such option --fast"):
         completion_of(end(exit_code=2, answers=0, output_tail=b"\nno such option\n --fast"), "x")
 
 

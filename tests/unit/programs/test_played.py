@@ -240,7 +240,7 @@ def test_a_configuration_whose_environments_do_not_play_has_a_problem() -> None:
     agents = {"player": AgentConfig(use="program", options={"program": "environment"})}
     config = MeshConfig(environments={"math": EnvironmentConfig(use="string_match")}, agents=agents)
     (problem,) = [one for one in problems_of(config) if "program: environment" in one]
-    assert problem.startswith("agents.player: program: environment needs environments that play")
+    assert problem.startswith("agents.player: the option `program: environment` works only with")
     nemo = {"url": "http://127.0.0.1:1", "protocol": "steps"}
     plays = EnvironmentConfig(use="nemo_gym", options=nemo)
     config = MeshConfig(environments={"nemo": plays}, agents=agents)

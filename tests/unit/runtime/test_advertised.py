@@ -65,7 +65,9 @@ def test_what_cannot_be_told_is_asked_for(bound: str, addresses: list[str], why:
 
 @pytest.mark.parametrize("wrong", ["0.0.0.0", "::", "10.0.0.7:9401", "[::1]", "a b", "unix:/x"])
 def test_what_nobody_could_connect_to_is_refused(wrong: str) -> None:
-    with pytest.raises(ConfigError, match=r"mesh\.advertise_host: others can't connect to host '"):
+    with pytest.raises(
+        ConfigError, match=r"mesh\.advertise_host: other machines can't connect to the host '"
+    ):
         advertised("0.0.0.0", wrong, addresses=[])
 
 

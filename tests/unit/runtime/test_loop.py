@@ -81,4 +81,4 @@ print(run(begins()))
 """
     words, errors = said(script)
     assert words == ["ended"]
-    assert "abandoned a task that ignores its cancellation: stubborn at <string>:" in errors
+    assert "so the process no longer waits for this task: stubborn at <string>:" in errors

@@ -369,5 +369,5 @@ async def test_a_path_that_is_not_utf8(sending: str) -> None:
     async with asyncio.timeout(100):
         _, err = await process.communicate()
     assert process.returncode == 0, err.decode()
-    assert err.decode().count("it listens again") == 3
+    assert err.decode().count("starts the server again") == 3
     assert "Traceback" not in err.decode()

@@ -169,9 +169,13 @@ async def test_what_a_client_made_ends_with_it_and_what_it_was_lent_does_not(
         async with client_of(service) as guest:
             lent = guest.attach(grant)
             await lent.files.write("a", "from the guest")
-            with pytest.raises(RuntimeError, match="was lent, so only its owner ends it"):
+            with pytest.raises(
+                RuntimeError, match="was lent, so only the sandbox's owner can end it"
+            ):
                 await lent.end()
-            with pytest.raises(RuntimeError, match="was lent, so only its owner ends it"):
+            with pytest.raises(
+                RuntimeError, match="was lent, so only the sandbox's owner can end it"
+            ):
                 await guest.attach(grant).end()
             await lent.leave()
             with pytest.raises(MeshError, match="this process left the sandbox"):

@@ -23,7 +23,7 @@ BOX = grant_pb2.SandboxRef(sandbox_id="b-1", instance_id="boxes-0", service="box
         ("SANDBOX_LOST", "shutdown", pb.SANDBOX_END_CAUSE_SHUTDOWN),
         # Of one that ended before the call.
         ("SANDBOX_LOST", "out_of_memory", pb.SANDBOX_END_CAUSE_OUT_OF_MEMORY),
-        ("SANDBOX_LOST", "its container ended", pb.SANDBOX_END_CAUSE_LOST),
+        ("SANDBOX_LOST", "the sandbox's container ended", pb.SANDBOX_END_CAUSE_LOST),
         ("SANDBOX_LOST", "", pb.SANDBOX_END_CAUSE_LOST),
         ("SANDBOX_OUT_OF_MEMORY", "", pb.SANDBOX_END_CAUSE_OUT_OF_MEMORY),
     ],

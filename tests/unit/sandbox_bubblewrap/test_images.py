@@ -179,7 +179,9 @@ async def test_what_is_wrong_with_an_image_is_said(tmp_path: Path) -> None:
     image = tmp_path / "image"
     assert "SANDBOX_IMAGE_NOT_FOUND" in await refused(tmp_path, image)
     image.write_bytes(layer({"x": b""}))
-    assert "neither an archive of an image nor an OCI layout" in await refused(tmp_path, image)
+    assert "neither an archive of an image nor a folder in the OCI layout" in await refused(
+        tmp_path, image
+    )
     image.write_bytes(b"no archive")
     assert "SANDBOX_IMAGE_FAILED" in await refused(tmp_path, image)
     write_docker(image, [layer({"x": b"1"})])

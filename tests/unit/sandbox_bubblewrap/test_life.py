@@ -119,7 +119,11 @@ async def test_a_spawner_that_does_not_start_again_loses_the_sandbox(
     assert await sandbox.wait_lost() == "its spawner was killed"
     with monkeypatch.context() as patch:
         patch.setattr(sys, "executable", "/bin/false")
-        with pytest.raises(MeshError, match=r"SANDBOX_LOST.*its spawner did not start"):
+        with pytest.raises(
+            MeshError,
+            match=r"SANDBOX_LOST.*the process that starts sandboxes did "
+            "not start",
+        ):
             await opened.create(spec("b-2"))
     async with box(opened, name="b-3") as another:
         assert (await shell(another, "true"))[0].exit_code == 0

@@ -94,12 +94,12 @@ def test_pools_without_network_give_none() -> None:
 )
 def test_what_the_template_says_is_not_said_twice(option: dict[str, Any]) -> None:
     (name,) = option
-    with pytest.raises(ValueError, match=f"{name}: the template"):
+    with pytest.raises(ValueError, match=f"{name}: remove this key, because the template"):
         find_backend("kubernetes")({"claims": {"python": "python-pool"}} | option)
 
 
 def test_a_default_image_has_a_pool() -> None:
-    with pytest.raises(ValueError, match="'node' has no pool"):
+    with pytest.raises(ValueError, match="'node' has no warm pool"):
         find_backend("kubernetes")({"claims": {"python": "p"}, "default_image": "node"})
 
 

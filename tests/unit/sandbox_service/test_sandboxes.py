@@ -52,12 +52,12 @@ async def test_how_a_sandbox_ended_is_said(tmp_path: Path) -> None:
         served.pass_time(10)
         lost = await _refused(running)
         assert lost.metadata["cause"] == "life"
-        assert "its lifetime of 10 s (resources.life_s) is over" in lost.message
+        assert "the sandbox's lifetime of 10 s (resources.life_s) is over" in lost.message
         served.pass_time(20)
         request = sandbox_pb2.RemoveSandboxRequest(sandbox_id=removed.id)
         await served.peer.RemoveSandbox(request, timeout=TIMEOUT)
         for box, cause, why in (
-            (old, "life", "its lifetime of 10 s (resources.life_s) is over"),
+            (old, "life", "the sandbox's lifetime of 10 s (resources.life_s) is over"),
             (left, "expired", "its own lease was not renewed within 30 s (ttl_s)"),
             (removed, "removed", "an operator ended it"),
         ):

@@ -105,7 +105,8 @@ class SendBuffer:
         """
         if cursor > self._most_sent:
             raise field_invalid(
-                "ack.cursor", f"is {cursor}, but the last sent event has {self._most_sent}"
+                "ack.cursor",
+                f"is {cursor}, but the cursor of the last sent event is {self._most_sent}",
             )
         count = max(0, cursor - self._acknowledged)
         self.size -= sum(map(len, self._events[:count])) + count * OVERHEAD

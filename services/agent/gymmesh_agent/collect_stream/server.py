@@ -125,7 +125,7 @@ class CollectServer:
         if known is not None:
             self._forget(stream_id, known)
         elif len(self._collectors) >= _MAX_COLLECTORS:
-            why = f"the agent already serves {_MAX_COLLECTORS} collectors, its maximum"
+            why = f"the agent already serves {_MAX_COLLECTORS} collectors, the maximum"
             raise queue_full(why, "collectors", _MAX_COLLECTORS)
         # Cursors go on growing, and leave one out: a collector that did not hear that its stream
         # is lost, and asks once more, must not find it.
@@ -284,6 +284,6 @@ def _check_contract(theirs: str) -> None:
         raise MeshError(
             errors_pb2.ERROR_REASON_CONTRACT_MISMATCH,
             f"the collector has contract version {theirs!r}, but this agent has "
-            f"{CONTRACT_VERSION}; update the older of the two",
+            f"{CONTRACT_VERSION}; update the older of the two programs",
             metadata={"ours": CONTRACT_VERSION, "theirs": theirs},
         )

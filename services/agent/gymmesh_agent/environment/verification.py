@@ -129,10 +129,12 @@ def check_group(
     judged = [verdict.rollout_id for verdict in verdicts]
     if asked != judged:
         problem = (
-            f"the environment must return one verdict for each of {len(asked)} rollouts, in order"
+            f"the environment must return one verdict for each of {len(asked)} rollouts, in the "
+            "order of the request"
         )
         raise violated(
-            "verdicts", f"{problem}; it returned {len(judged)} verdicts or changed the order"
+            "verdicts",
+            f"{problem}; the environment returned {len(judged)} verdicts or changed the order",
         )
     for verdict in verdicts:
         check_verification(verdict.verification)

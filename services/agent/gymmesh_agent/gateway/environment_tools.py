@@ -83,12 +83,16 @@ class EnvironmentTools:
             return {"tools": [_listed(function) for function in self._tools.values()]}
         if method == "tools/call":
             return await self._called(params)
-        raise _McpRefusal(_NO_METHOD, "unknown method; this server has only tools")
+        raise _McpRefusal(
+            _NO_METHOD, "unknown method; this server supports only the methods for tools"
+        )
 
     async def _called(self, params: Mapping[str, Any]) -> dict[str, Any]:
         name, arguments = params.get("name"), params.get("arguments") or {}
         if not isinstance(name, str) or name not in self._tools:
-            raise _McpRefusal(_BAD_PARAMS, "unknown tool; tools/list returns the names")
+            raise _McpRefusal(
+                _BAD_PARAMS, "unknown tool; call tools/list for the names of the tools"
+            )
         if not isinstance(arguments, dict):
             raise _McpRefusal(_BAD_PARAMS, "arguments must be an object")
         try:

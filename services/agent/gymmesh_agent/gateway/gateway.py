@@ -117,7 +117,7 @@ class Gateway:
             raise MeshError(
                 errors_pb2.ERROR_REASON_FIELD_INVALID,
                 f"the environment {environment!r} can't reach the model through the agent "
-                f"{self._agent.name!r}: {error}; set agents.{self._agent.name}.gateway.listen to "
+                f"{self._agent.name!r}: {error}. Set agents.{self._agent.name}.gateway.listen to "
                 "an address that the environment can reach, and gateway.plain to true. Or run the "
                 "agent and the environment on one host",
                 metadata={"field": f"agents.{self._agent.name}.gateway.listen"},

@@ -16,8 +16,9 @@ GATEWAY_REQUESTS: Final = counter(
 )
 GATEWAY_OVERHEAD_SECONDS: Final = histogram(
     "gymmesh_gateway_overhead_seconds",
-    "Time that the gateway itself spent on an answered request, without its model call, in seconds:"
-    " to read, place and write it.",
+    "Time that the gateway itself spent on an answered request, without its model call, in "
+    "seconds: to read the request, to find the request's place in the rollout's conversations, and "
+    "to write the answer.",
     "agent",
 )
 GATEWAY_CONNECTIONS: Final = gauge(

@@ -126,7 +126,7 @@ class ModelServices:
                 errors_pb2.ERROR_REASON_NOT_OFFERED,
                 f"model '{model}' can't score choices: its backend '{about.backend}' returns no "
                 "log probabilities of given tokens. Use vllm, vllm_tokens, sglang or local, or the "
-                "agent tool_loop, which samples the answer",
+                "agent tool_loop, which lets the model write the answer",
                 metadata={"method": f"{MODEL_SERVICE}/ScoreContinuations", "model": model},
             )
 

@@ -8,11 +8,12 @@ from gymmesh_runtime.metrics import counter
 
 TOKEN_FORKS: Final = counter(
     "gymmesh_token_forks_total",
-    "Model calls whose prompt does not begin with the tokens of the call before, by the reason.",
+    "Model calls whose prompt does not begin with the tokens of the previous call, by reason.",
     "model reason",
 )
 TOKEN_DIVERGENCES: Final = counter(
     "gymmesh_token_divergences_total",
-    "Model calls that broke the exact-token law: another beginning, and no fork declared.",
+    "Model calls whose prompt does not begin with the tokens of the previous call, although the "
+    "model service declared no fork.",
     "model",
 )

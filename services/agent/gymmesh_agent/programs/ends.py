@@ -115,7 +115,7 @@ class ProgramEnd:
 _HOW: Final = {
     process_pb2.EXIT_CAUSE_TIMED_OUT: "its timeout_s expired",
     process_pb2.EXIT_CAUSE_OUT_OF_MEMORY: "killed at the sandbox's memory limit",
-    process_pb2.EXIT_CAUSE_OUTPUT_LIMIT: "killed at its output limit",
+    process_pb2.EXIT_CAUSE_OUTPUT_LIMIT: "killed at the program's output limit",
     process_pb2.EXIT_CAUSE_MACHINE_OUT_OF_MEMORY: "killed because the machine ran out of memory",
 }
 
@@ -138,7 +138,7 @@ def completion_of(end: ProgramEnd, program: str) -> Completion:
 def _failed(end: ProgramEnd, program: str) -> MeshError:
     """The error of a program that ended before the model's first answer."""
     said = " ".join(end.output_tail.decode("utf-8", "replace").split())[-_SHOWN:]
-    said = f"; it wrote: {said}" if said else ""
+    said = f"; the program wrote: {said}" if said else ""
     if end.exit_code in _NOT_RUN:
         return MeshError(
             errors_pb2.ERROR_REASON_PROGRAM_NOT_FOUND,

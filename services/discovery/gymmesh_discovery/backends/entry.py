@@ -25,7 +25,8 @@ def check_contract(version: str) -> None:
     """Raises EntryError for another major version of the contract."""
     if not speaks_ours(version):
         raise EntryError(
-            f"it uses contract version '{version}', but this process uses {CONTRACT_VERSION}"
+            f"the instance uses contract version '{version}', but this process uses "
+            f"{CONTRACT_VERSION}"
         )
 
 

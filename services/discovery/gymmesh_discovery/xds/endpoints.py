@@ -52,7 +52,7 @@ def endpoint_of(instance: Instance) -> XdsEndpoint | None:
         return None
     version = instance.contract_version
     if not speaks_ours(version):
-        raise UnusableInstanceError(f"it uses contract version '{version}'")
+        raise UnusableInstanceError(f"the instance uses contract version '{version}'")
     address, port = _ip_and_port(instance.address)
     weight = min(instance.weight or 1, _HEAVIEST)
     at = instance.locality
@@ -106,7 +106,7 @@ def _ip_and_port(target: str) -> tuple[str, int]:
     host, colon, digits = target.rpartition(":")
     for scheme in ("ipv4:", "ipv6:"):
         host = host.removeprefix(scheme)
-    problem = f"its address '{target}' is not an IP address and port"
+    problem = f"the instance's address '{target}' is not an IP address and port"
     if not colon or not (digits.isascii() and digits.isdecimal()) or not 0 < int(digits) < 65536:
         raise UnusableInstanceError(problem)
     bracketed = host.startswith("[") and host.endswith("]")
@@ -117,5 +117,5 @@ def _ip_and_port(target: str) -> tuple[str, int]:
     if bracketed != (ip.version == 6) or "%" in host:
         raise UnusableInstanceError(problem)
     if ip.is_unspecified or ip.is_multicast:
-        raise UnusableInstanceError(f"clients can't connect to its address '{target}'")
+        raise UnusableInstanceError(f"clients can't connect to the instance's address '{target}'")
     return str(ip), int(digits)

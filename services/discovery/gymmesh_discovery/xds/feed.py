@@ -77,7 +77,10 @@ class RegistryFeed:
                     self._pending_since = self._pending_since or time.monotonic()
                     self._changed.set()
             except Exception:
-                _log.exception("missed changes of the registry; reading the whole registry again")
+                _log.exception(
+                    "the xDS control plane missed changes of the registry; the control plane now "
+                    "reads the whole registry again"
+                )
             finally:
                 subscription.close()
             await asyncio.sleep(_PAUSE_S)

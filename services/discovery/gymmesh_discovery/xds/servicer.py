@@ -169,7 +169,10 @@ class XdsEdge:
             words = one_line(request.error_detail.message[:_MOST_WORDS])
             if self._is_news(kind, words):
                 _log.warning(
-                    "an xDS client rejected a %s and keeps the previous one: %s", kind, words
+                    "an xDS client rejected a %s and keeps the previous version of this resource: "
+                    "%s",
+                    kind,
+                    words,
                 )
 
     def _is_news(self, kind: str, words: str) -> bool:

@@ -130,7 +130,9 @@ class _MessageReader:
     def end(self) -> None:
         """The stream is over."""
         if not self._fold.stopped:
-            raise answer_invalid(self._name, "its stream ended before the answer was complete")
+            raise answer_invalid(
+                self._name, "the response's stream ended before the answer was complete"
+            )
 
     def whole(self, body: bytes) -> None:
         """Takes a body that is no stream."""

@@ -253,7 +253,9 @@ class ChatReader:
     def end(self) -> None:
         # An empty reason may stand in every chunk.
         if self._fold.finish is None or not (self._fold.finish or self._closed):
-            raise answer_invalid(self._name, "its stream ended before the answer was complete")
+            raise answer_invalid(
+                self._name, "the response's stream ended before the answer was complete"
+            )
         try:
             self._fold.end()
         except AnswerInvalid as error:

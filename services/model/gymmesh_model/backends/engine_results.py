@@ -60,7 +60,9 @@ def checked_ids(given: Any) -> list[int]:
             )
         ids.append(found)
     if not ids:
-        raise AnswerInvalid("it has no token ids; an answer needs at least one, its stop token")
+        raise AnswerInvalid(
+            "the answer has no token ids; an answer needs at least one, its stop token"
+        )
     return ids
 
 
@@ -84,7 +86,7 @@ def checked_logprobs(given: Any, tokens: int, *, trained: bool) -> list[float]:
             )
         logprobs.append(number)
     if logprobs and len(logprobs) != tokens:
-        raise AnswerInvalid(f"it has {len(logprobs)} log probabilities for {tokens} tokens")
+        raise AnswerInvalid(f"the answer has {len(logprobs)} log probabilities for {tokens} tokens")
     return logprobs
 
 
@@ -123,8 +125,8 @@ def template_problem(error: Exception) -> str:
 
 def _listed(given: Any, name: str) -> Sequence[Any]:
     if isinstance(given, str | bytes | Mapping):
-        raise AnswerInvalid(f"its {name} are {type(given).__name__}, not a list")
+        raise AnswerInvalid(f"the answer's {name} are {type(given).__name__}, not a list")
     try:
         return list(given)
     except TypeError:
-        raise AnswerInvalid(f"its {name} are {type(given).__name__}, not a list") from None
+        raise AnswerInvalid(f"the answer's {name} are {type(given).__name__}, not a list") from None

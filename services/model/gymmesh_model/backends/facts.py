@@ -74,7 +74,7 @@ def backend_class(name: str) -> type[BackendFacts]:
     if name in {module.name for module in _modules()} and (found := _kinds_in(name)):
         return found[name]
     raise ValueError(
-        f"there is no backend {name!r} (a class of your own is 'module:Class'); "
+        f"there is no backend {name!r} (name a class of your own as 'module:Class'); "
         + nearest(name, ("auto", *backend_kinds()))
     )
 

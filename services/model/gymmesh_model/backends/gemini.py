@@ -123,7 +123,9 @@ class _ChunkReader:
     def end(self) -> None:
         """The stream is over; its last chunk has a finish reason."""
         if self._fold.found.finish is None:
-            raise answer_invalid(self._name, "its stream ended before the answer was complete")
+            raise answer_invalid(
+                self._name, "the response's stream ended before the answer was complete"
+            )
         self.ended = True
 
     def whole(self, body: bytes) -> None:

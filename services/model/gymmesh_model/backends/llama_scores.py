@@ -122,7 +122,7 @@ class LlamaScoring:
 def _prompt_text(answer: Mapping[str, Any]) -> str:
     text = answer.get("prompt")
     if not isinstance(text, str):
-        raise AnswerInvalid("it has no 'prompt', which POST /apply-template must return")
+        raise AnswerInvalid("the response has no 'prompt', which POST /apply-template must return")
     return text
 
 
@@ -138,7 +138,7 @@ def _score_of(token: int, answer: Mapping[str, Any]) -> TokenScores:
     except (KeyError, TypeError, ValueError) as error:
         if isinstance(error, AnswerInvalid):
             raise
-        raise AnswerInvalid("it has no completion_probabilities of one token") from None
+        raise AnswerInvalid("the response has no completion_probabilities of one token") from None
     if found.logprobs[0] < _UNDERFLOW:
         raise AnswerInvalid(
             f"token {token} is so improbable that the server reports no probability"

@@ -188,7 +188,7 @@ class _PackageAnswer:
                 raise ConnectionLost("the connection broke during the answer") from None
             size += len(piece)
             if size > MAX_BODY:
-                raise TooLarge(f"it is larger than {MAX_BODY} bytes")
+                raise TooLarge(f"the response is larger than {MAX_BODY} bytes")
             yield piece
 
     async def read(self) -> bytes:

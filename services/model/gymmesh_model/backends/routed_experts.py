@@ -39,7 +39,7 @@ def npy_experts(
         # Only then the choice has no rows of the prompt.
         before = _npy(of_prompt)
         if (before.dtype, before.shape) != (rows.dtype, rows.shape):
-            raise AnswerInvalid("its prompt_routed_experts have another type or shape")
+            raise AnswerInvalid("the response's prompt_routed_experts have another type or shape")
         rows = SideRows(rows.name, rows.dtype, rows.shape, 0, bytes(before.data) + bytes(rows.data))
     return _placed(rows, prompt + sampled - 1, first)
 
@@ -50,7 +50,7 @@ def int32_experts(
     """The rows in an answer's `meta_info` of SGLang. Raises AnswerInvalid."""
     data = _decoded(meta.get(ROUTED_EXPERTS))
     if len(data) % row_bytes("int32", shape):
-        raise AnswerInvalid(f"its routed_experts are not whole rows of {list(shape)}")
+        raise AnswerInvalid(f"the response's routed_experts are not whole rows of {list(shape)}")
     return _placed(SideRows(ROUTED_EXPERTS, "int32", shape, 0, data), prompt + sampled - 1, first)
 
 
@@ -60,27 +60,29 @@ def _placed(rows: SideRows, expected: int, first: int) -> SideRows:
         if rows.tokens == expected - start:
             return SideRows(rows.name, rows.dtype, rows.shape, start, rows.data)
     raise AnswerInvalid(
-        f"it has {rows.tokens} rows of routed_experts for {expected} tokens, from token {first} on"
+        f"the response has {rows.tokens} rows of routed_experts for {expected} tokens, from token "
+        f"{first} on"
     )
 
 
 def _decoded(given: Any) -> bytes:
     if not isinstance(given, str):
         raise AnswerInvalid(
-            "it has no routed_experts; start the server with --enable-return-routed-experts, or "
+            "the response has no routed_experts; start the server with "
+            "--enable-return-routed-experts, or "
             "remove them from the model's options"
         )
     try:
         return binascii.a2b_base64(given)
     except (binascii.Error, ValueError):
-        raise AnswerInvalid("its routed_experts are not base64") from None
+        raise AnswerInvalid("the response's routed_experts are not base64") from None
 
 
 def _npy(given: Any) -> SideRows:
     """An array of numpy's format, read without numpy: a header of text, then the numbers."""
     raw = _decoded(given)
     invalid = AnswerInvalid(
-        "its routed_experts are not an array of whole numbers in numpy's format"
+        "the response's routed_experts are not an array of whole numbers in numpy's format"
     )
     if not raw.startswith(_MAGIC) or len(raw) < 12:
         raise invalid

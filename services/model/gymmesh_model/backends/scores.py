@@ -102,7 +102,9 @@ def checked_scores(given: Any, tokens: int) -> TokenScores:
         raise AnswerInvalid(f"score must return TokenScores; it returned {type(given).__name__}")
     logprobs = [_logprob(one) for one in given.logprobs]
     if len(logprobs) != tokens:
-        raise AnswerInvalid(f"it has {len(logprobs)} log probabilities for {tokens} tokens")
+        raise AnswerInvalid(
+            f"the response has {len(logprobs)} log probabilities for {tokens} tokens"
+        )
     return TokenScores(logprobs, bool(given.greedy))
 
 
@@ -114,12 +116,16 @@ def scores_of(ids: Sequence[int], entries: Sequence[tuple[Any, Any, Sequence[Any
     Raises AnswerInvalid for another token, or for what is not a log probability.
     """
     if len(entries) != len(ids):
-        raise AnswerInvalid(f"it has {len(entries)} log probabilities for {len(ids)} tokens")
+        raise AnswerInvalid(
+            f"the response has {len(entries)} log probabilities for {len(ids)} tokens"
+        )
     logprobs: list[float] = []
     greedy = True
     for wanted, (token, logprob, best) in zip(ids, entries, strict=True):
         if token != wanted:
-            raise AnswerInvalid(f"it has a log probability of token {token!r:.20}, not of {wanted}")
+            raise AnswerInvalid(
+                f"the response has a log probability of token {token!r:.20}, not of {wanted}"
+            )
         logprobs.append(_logprob(logprob))
         # Logits, which a server may return instead, exceed 0 for the most probable token.
         greedy &= all(logprobs[-1] >= _logprob(one) - _TIE for one in best)
@@ -159,13 +165,13 @@ def vllm_scores(answer: Mapping[str, Any], prompt: int, after: Sequence[int]) ->
     listed = choice.get("prompt_logprobs") if isinstance(choice, Mapping) else None
     tokens = prompt + len(after)
     if not isinstance(listed, list) or len(listed) != tokens:
-        raise AnswerInvalid(f"it has no prompt_logprobs for each of {tokens} tokens")
+        raise AnswerInvalid(f"the response has no prompt_logprobs for each of {tokens} tokens")
     entries: list[tuple[Any, Any, Sequence[Any]]] = []
     for wanted, found in zip(after, listed[prompt:], strict=True):
         known = found if isinstance(found, Mapping) else {}
         own = known.get(str(wanted))
         if not isinstance(own, Mapping):
-            raise AnswerInvalid(f"its prompt_logprobs lack token {wanted}")
+            raise AnswerInvalid(f"the response's prompt_logprobs lack token {wanted}")
         best = [one.get("logprob") for one in known.values() if isinstance(one, Mapping)]
         entries.append((wanted, own.get("logprob"), best))
     return scores_of(after, entries)

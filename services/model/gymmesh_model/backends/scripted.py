@@ -49,7 +49,7 @@ class ScriptedBackend(Backend):
         if number >= len(self._answers):
             raise MeshError(
                 errors.ERROR_REASON_MODEL_REQUEST_REFUSED,
-                f"the script has {number} answers, and the rollout asks for one more; "
+                f"the script has only {number} answers, but the rollout needs another answer; "
                 "add an answer, or end the rollout earlier",
                 metadata={"model": self.endpoint_model},
             )

@@ -25,7 +25,7 @@ def content_pieces(content: object) -> Iterator[ContentPiece]:
     elif isinstance(content, Mapping):
         yield _piece(content)
     elif content is not None:
-        raise AnswerInvalid("its content is neither text nor a list of parts")
+        raise AnswerInvalid("the response's content is neither text nor a list of parts")
 
 
 def _piece(part: object) -> ContentPiece:
@@ -41,7 +41,9 @@ def _piece(part: object) -> ContentPiece:
             return "reasoning", _thinking(part, str(kind))
         if kind == "reference":
             return "note", part
-    raise AnswerInvalid(f"its content has a part of an unknown type: {str(kind)[:100]!r}")
+    raise AnswerInvalid(
+        f"the response's content has a part of an unknown type: {str(kind)[:100]!r}"
+    )
 
 
 def _thinking(part: Mapping[str, Any], kind: str) -> str:
@@ -52,7 +54,7 @@ def _thinking(part: Mapping[str, Any], kind: str) -> str:
     if isinstance(said, list):
         said = "".join(_text(one) for one in said)
     if not isinstance(said, str):
-        raise AnswerInvalid("its reasoning is neither text nor a list of texts")
+        raise AnswerInvalid("the response's reasoning is neither text nor a list of texts")
     return said
 
 

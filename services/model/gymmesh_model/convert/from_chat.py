@@ -32,10 +32,10 @@ def from_chat(
     """
     choices = answer.get("choices")
     if not isinstance(choices, list) or not choices:
-        raise AnswerInvalid("it has no choices")
+        raise AnswerInvalid("the response has no choices")
     choice = choices[0]
     if not isinstance(choice, Mapping) or not isinstance(choice.get("message"), Mapping):
-        raise AnswerInvalid("its first choice has no message")
+        raise AnswerInvalid("the response's first choice has no message")
     reason = _cut_short(choice)
     output = items_from_message(choice["message"], status=status_for(reason), new_id=new_id)
     _check_whole(output, choice.get("finish_reason"))
@@ -61,7 +61,7 @@ def _cut_short(choice: Mapping[str, Any]) -> str | None:
     """
     given = choice.get("finish_reason")
     if finish_of(given) is Finish.FAILED:
-        raise AnswerInvalid(f"it ended with finish_reason {spelled_out(given)!r}")
+        raise AnswerInvalid(f"the response ended with finish_reason {spelled_out(given)!r}")
     return cut_short(given)
 
 
@@ -74,14 +74,16 @@ def _check_whole(output: list[Json], given: object) -> None:
     calls = [item for item in output if item["type"] == "function_call"]
     said = any(part.get("text") or part.get("refusal") for part in _parts(output))
     if promises_calls(given) and not calls and not said:
-        raise AnswerInvalid(f"it ended with finish_reason {spelled_out(given)!r}, without a call")
+        raise AnswerInvalid(
+            f"the response ended with finish_reason {spelled_out(given)!r}, without a call"
+        )
     if finish is not Finish.UNKNOWN:
         return
-    why = f"its finish_reason {spelled_out(given)!r} does not say why it ended"
+    why = f"the response's finish_reason {spelled_out(given)!r} does not say why the response ended"
     if not calls and not said:
-        raise AnswerInvalid(f"it is empty, and {why}")
+        raise AnswerInvalid(f"the response is empty, and {why}")
     if given and not all(_is_whole(call["arguments"]) for call in calls):
-        raise AnswerInvalid(f"one of its tool calls is cut off, and {why}")
+        raise AnswerInvalid(f"a tool call of the response is cut off, and {why}")
 
 
 def _is_whole(arguments: str) -> bool:
@@ -164,7 +166,7 @@ def _annotation(annotation: Any) -> Any:
 def _calls(message: Mapping[str, Any]) -> list[Any]:
     calls = message.get("tool_calls") or []
     if not isinstance(calls, list):
-        raise AnswerInvalid("its tool calls are not a list")
+        raise AnswerInvalid("the response's tool calls are not a list")
     legacy = message.get("function_call")
     if not calls and isinstance(legacy, Mapping):
         return [{"function": legacy}]
@@ -174,7 +176,7 @@ def _calls(message: Mapping[str, Any]) -> list[Any]:
 def _call(call: Any, new_id: NewId) -> Json:
     function = call.get("function") if isinstance(call, Mapping) else None
     if not isinstance(function, Mapping) or "name" not in function:
-        raise AnswerInvalid("one of its tool calls does not name a function")
+        raise AnswerInvalid("a tool call of the response does not name a function")
     return {
         "type": "function_call",
         "id": new_id("fc_"),

@@ -122,7 +122,8 @@ def _reasoning_text(item: Mapping[str, Any], place: str) -> str:
     """The text of a reasoning item: its content, or its summary if it has no content."""
     if item.get("encrypted_content") is not None:
         raise unsupported(
-            f"{place}.encrypted_content", "only the endpoint that encrypted it can read it"
+            f"{place}.encrypted_content",
+            "only the endpoint that encrypted this content can read the content",
         )
     check_keys(item, _ITEM | {"summary", "content", "encrypted_content"}, place)
     parts = item.get("content") or item.get("summary") or []

@@ -18,7 +18,7 @@ def check_keys(item: Mapping[str, Any], known: frozenset[str] | set[str], place:
     """Refuses a key that the conversion would lose. A key with the value null may be lost."""
     for key, value in item.items():
         if key not in known and value is not None:
-            raise unsupported(f"{place}.{key}", "Chat Completions has no field for it")
+            raise unsupported(f"{place}.{key}", "Chat Completions has no field for this parameter")
 
 
 def content_of(value: object, place: str, key: str = "content") -> str | list[Json]:

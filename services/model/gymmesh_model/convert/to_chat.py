@@ -145,7 +145,9 @@ def _format(value: object) -> Json:
         raise unsupported("text.format", f"Chat Completions has no text format {kind!r}")
     for key, member in value.items():
         if key not in (*_FORMAT_KEYS, "type") and member is not None:
-            raise unsupported(f"text.format.{key}", "Chat Completions has no field for it")
+            raise unsupported(
+                f"text.format.{key}", "Chat Completions has no field for this parameter"
+            )
     schema = {key: value[key] for key in _FORMAT_KEYS if value.get(key) is not None}
     return {"response_format": {"type": "json_schema", "json_schema": schema}}
 

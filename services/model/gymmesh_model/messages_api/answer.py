@@ -37,10 +37,12 @@ def from_message(
     """
     content = message.get("content")
     if not isinstance(content, list):
-        raise AnswerInvalid("it has no content")
+        raise AnswerInvalid("the response has no content")
     stop = message.get("stop_reason")
     if stop is not None and finish_of(stop) is Finish.UNKNOWN and not content:
-        raise AnswerInvalid(f"it is empty, and ended with stop_reason {spelled_out(stop)!r}")
+        raise AnswerInvalid(
+            f"the response is empty, and ended with stop_reason {spelled_out(stop)!r}"
+        )
     reason = None if stop is None else cut_short(stop)
     return document(
         message,
@@ -81,7 +83,9 @@ def output_of(content: list[Any], status: str, new_id: Callable[[str], str]) -> 
         elif kind == "tool_use":
             items.append(_call(block, new_id))
         else:
-            raise AnswerInvalid(f"its content has a block of an unknown type: {str(kind)[:100]!r}")
+            raise AnswerInvalid(
+                f"the response's content has a block of an unknown type: {str(kind)[:100]!r}"
+            )
     if not items:
         empty = {"type": "output_text", "text": "", "annotations": []}
         items.append(_message(new_id, [empty]))
@@ -113,7 +117,7 @@ def _reasoning(new_id: Callable[[str], str], content: list[Json], signature: Any
 def _call(block: Mapping[str, Any], new_id: Callable[[str], str]) -> Json:
     name, call_id, given = block.get("name"), block.get("id"), block.get("input")
     if not isinstance(name, str):
-        raise AnswerInvalid("one of its tool calls has no name")
+        raise AnswerInvalid("a tool call of the response has no name")
     # Of a stream, the text that the model wrote.
     arguments = given if isinstance(given, str) else dumps({} if given is None else given).decode()
     return {
@@ -134,7 +138,7 @@ def _citations(block: Mapping[str, Any]) -> list[Any]:
 def _text_of(block: Mapping[str, Any], key: str) -> str:
     text = block.get(key)
     if not isinstance(text, str):
-        raise AnswerInvalid(f"a block of its content has no {key}")
+        raise AnswerInvalid(f"a block of the response's content has no {key}")
     return text
 
 

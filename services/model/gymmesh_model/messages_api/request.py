@@ -269,7 +269,7 @@ class _MessagesWriter:
             raise unsupported(
                 place,
                 "the endpoint refuses reasoning without its signature; set the option "
-                "unsigned_reasoning to 'omit' to send the conversation without it",
+                "unsigned_reasoning to 'omit' to send the conversation without this reasoning",
             )
 
     def _call(self, item: Mapping[str, Any], place: str) -> None:

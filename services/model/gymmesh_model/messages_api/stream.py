@@ -51,7 +51,9 @@ class MessageFold:
         if kind == "message_start":
             message = event.get("message")
             if not isinstance(message, Mapping):
-                raise AnswerInvalid("an event message_start of its stream has no message")
+                raise AnswerInvalid(
+                    "an event message_start of the response's stream has no message"
+                )
             self._message = dict(message)
         elif kind == "content_block_start":
             self._start(event)
@@ -71,7 +73,7 @@ class MessageFold:
         a tool use is the text that the model wrote.
         """
         if self._message is None:
-            raise AnswerInvalid("its stream has no message")
+            raise AnswerInvalid("the response's stream has no message")
         content = [
             {**block, **{key: str(text) for key, text in texts.items()}}
             for block, texts in zip(self._blocks, self._texts, strict=True)
@@ -82,10 +84,11 @@ class MessageFold:
         block = event.get("content_block")
         if self._message is None or not isinstance(block, Mapping):
             raise AnswerInvalid(
-                "a block of its stream comes before the message, or is not an object"
+                "a block of the response's stream comes before the event message_start, or is not "
+                "an object"
             )
         if event.get("index", len(self._blocks)) != len(self._blocks):
-            raise AnswerInvalid("the blocks of its stream are not in order")
+            raise AnswerInvalid("the blocks of the response's stream are not in order")
         made = dict(block)
         joins = (
             self._blocks and made.get("type") == "text" and self._blocks[-1].get("type") == "text"
@@ -112,9 +115,9 @@ class MessageFold:
     def _delta(self, event: Mapping[str, Any]) -> None:
         index, delta = event.get("index"), event.get("delta")
         if not isinstance(index, int) or not 0 <= index < len(self._blocks):
-            raise AnswerInvalid("a delta of its stream belongs to no block")
+            raise AnswerInvalid("a delta of the response's stream belongs to no block")
         if not isinstance(delta, Mapping):
-            raise AnswerInvalid("a delta of its stream is not an object")
+            raise AnswerInvalid("a delta of the response's stream is not an object")
         kind = delta.get("type")
         if kind == "signature_delta":
             block = self._blocks[index]
@@ -127,13 +130,13 @@ class MessageFold:
             key, grows, name = _PIECES[str(kind)]
             piece = delta.get(key)
             if not isinstance(piece, str):
-                raise AnswerInvalid(f"a delta of its stream has no {key}")
+                raise AnswerInvalid(f"a delta of the response's stream has no {key}")
             text = self._texts[index].setdefault(grows, GrowingText())
             self._progress.delta(self._places[index], name, text.add(piece))
 
     def _end_of(self, event: Mapping[str, Any]) -> None:
         if self._message is None:
-            raise AnswerInvalid("its stream ends before its message starts")
+            raise AnswerInvalid("the response's stream ends before the event message_start")
         delta, usage = event.get("delta"), event.get("usage")
         if isinstance(delta, Mapping):
             self._message.update(delta)

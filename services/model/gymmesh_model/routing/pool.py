@@ -199,7 +199,9 @@ class Pool:
         """MODEL_UNREACHABLE for a call that no circuit lets through."""
         now = self.clock()
         error = unreachable(
-            self.name, "too many calls failed in a row, so the model service sends none for now"
+            self.name,
+            "too many calls failed in a row, so the model service sends this endpoint "
+            "no calls for now",
         )
         error.retry_after_s = min(one.breaker.wait(now) for one in self.endpoints)
         return error

@@ -157,9 +157,13 @@ class ConversationCache:
         conversation = self._held.get(key)
         parent = conversation.calls.get(ref.parent_call_id) if conversation else None
         if parent is None:
-            raise _unknown(ref, "is not in this model service: it never was, or was dropped")
+            raise _unknown(
+                ref,
+                "is not in this model service: the service never had this "
+                "conversation, or dropped it",
+            )
         if parent.token != ref.parent_token:
-            raise _unknown(ref, "differs from the one that this model service holds")
+            raise _unknown(ref, "differs from the copy that this model service holds")
         self._held.move_to_end(key)
         return parent
 

@@ -238,7 +238,7 @@ class CallRunner:
             async with asyncio.timeout(left):
                 await stored_rows(self._side_data, record, prefix)
         except TimeoutError:
-            where = "its side data was not written"
+            where = "the side data of the answer was not written"
             raise timed_out(self._name, work.timeout, where) from None
 
     def _check_conversation(self, work: CallState) -> None:
@@ -309,7 +309,7 @@ class CallRunner:
         except BaseException as error:
             self._limiter.leave()
             if isinstance(error, TimeoutError):
-                where = "its new weights were not loaded"
+                where = "the new weights were not loaded"
                 raise timed_out(self._name, work.timeout, where) from None
             raise
         return monotonic() - arrived
@@ -406,7 +406,9 @@ def _refuse_images(items: Iterable[responses_pb2.Item]) -> None:
     """Raise PARAMETER_UNSUPPORTED for the first item with an image: the model reads text alone."""
     for place, item in enumerate(items):
         if any(True for _ in image_urls(item)):
-            raise unsupported(f"input[{place}]", "it has an image, but the model reads only text")
+            raise unsupported(
+                f"input[{place}]", "the item has an image, but the model reads only text"
+            )
 
 
 def _seconds_for(context: CallContext, most: float) -> float:

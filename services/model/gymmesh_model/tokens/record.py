@@ -45,11 +45,11 @@ def last_index(ids: bytes, token: bytes, start: int) -> int:
 
 def _packed(kind: str, values: Any, what: str) -> bytes:
     if not isinstance(values, Sequence) or isinstance(values, str | bytes):
-        raise AnswerInvalid(f"its {what} are not a list")
+        raise AnswerInvalid(f"the response's {what} are not a list")
     try:
         made = array(kind, values)
     except (TypeError, ValueError, OverflowError):
-        raise AnswerInvalid(f"its {what} are not numbers of 32 bits") from None
+        raise AnswerInvalid(f"the response's {what} are not numbers of 32 bits") from None
     if sys.byteorder == "big":
         made.byteswap()
     return made.tobytes()
@@ -122,10 +122,13 @@ def weights_spans(
                 [span.adapter] = adapter
             spans.append(span)
     except (TypeError, ValueError):
-        raise AnswerInvalid("its weight versions are not a list of spans") from None
+        raise AnswerInvalid("the response's weight versions are not a list of spans") from None
     places = [span.first_token for span in spans]
     if places and (places[0] or places != sorted(places)):
-        raise AnswerInvalid("its weight versions do not begin at its first token, or decrease")
+        raise AnswerInvalid(
+            "the response's weight versions do not begin at the first token, or the versions "
+            "decrease"
+        )
     return spans
 
 

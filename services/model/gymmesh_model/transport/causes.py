@@ -43,11 +43,11 @@ def typed(failure: BaseException, link: Link, connect_timeout: float = 0.0) -> T
     if isinstance(failure, aiohttp.InvalidURL):
         return ConnectFailed("the URL's host is invalid")
     if isinstance(failure, aiohttp.ClientResponseError):
-        return _violation(failure.__cause__, "its head is not valid HTTP/1.1")
+        return _violation(failure.__cause__, "the response's head is not valid HTTP/1.1")
     if isinstance(failure, aiohttp.ClientPayloadError):
         broken = link.protocol.exception() if link.protocol is not None else None
         if isinstance(broken, HttpProcessingError):
-            return _violation(broken, "its body is not valid HTTP/1.1")
+            return _violation(broken, "the response's body is not valid HTTP/1.1")
         return ConnectionLost("connection broke during the answer")
     return ConnectionLost(_cause(failure, "connection broke"))
 
@@ -57,7 +57,7 @@ def _violation(failure: BaseException | None, what: str) -> TransportError:
     inner = failure.__cause__ if failure is not None else None
     said = failure.message if isinstance(failure, HttpProcessingError) else ""
     if isinstance(inner, LineTooLong) or said.startswith("Too many headers"):
-        return TooLarge("its head is larger than allowed")
+        return TooLarge("the response's headers are larger than allowed")
     # What follows the first words quotes the answer.
     reason = said.partition("\n")[0].partition(":")[0].strip().lower()
     return ProtocolViolated(f"{what} ({reason})" if reason else what)

@@ -228,7 +228,7 @@ class _HttpAnswer:
                 break
             size += len(piece)
             if size > self._max_body:
-                raise TooLarge(f"it is larger than {self._max_body} bytes")
+                raise TooLarge(f"the response is larger than {self._max_body} bytes")
             yield piece
         if self._is_cut_off():
             raise ConnectionLost("connection broke during the answer")
@@ -253,14 +253,16 @@ def _check_head(response: aiohttp.ClientResponse, bounds: _Bounds) -> None:
     """Raises ProtocolViolated or TooLarge."""
     headers = response.headers
     if response.status < 200:
-        raise ProtocolViolated(f"its status {response.status} is not a final status")
+        raise ProtocolViolated(f"the response's status {response.status} is not a final status")
     codings = headers.getall("Transfer-Encoding", None)
     if codings is not None and [coding.lower() for coding in codings] != ["chunked"]:
-        raise ProtocolViolated("its Transfer-Encoding is not 'chunked'")
+        raise ProtocolViolated("the response's Transfer-Encoding is not 'chunked'")
     if headers.get("Content-Encoding", "").lower() not in ("", "identity"):
-        raise ProtocolViolated("it is compressed, although the request asked for no compression")
+        raise ProtocolViolated(
+            "the response is compressed, although the request asked for no compression"
+        )
     raw = response.raw_headers
     if len(b"".join(chain.from_iterable(raw))) + 4 * len(raw) > bounds.max_head:
-        raise TooLarge(f"its head is larger than {bounds.max_head} bytes")
+        raise TooLarge(f"the response's head is larger than {bounds.max_head} bytes")
     if (response.content_length or 0) > bounds.max_body:
-        raise TooLarge(f"it is larger than {bounds.max_body} bytes")
+        raise TooLarge(f"the response is larger than {bounds.max_body} bytes")

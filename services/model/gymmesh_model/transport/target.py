@@ -101,5 +101,5 @@ def _proxy_of(url: str) -> str | None:
         proxy = f"http://{proxy}"
     if not proxy.startswith(("http://", "https://")):
         variable = f"{parts.scheme}_proxy"
-        raise ValueError(f"the proxy of the environment variable {variable} is not an HTTP proxy")
+        raise ValueError(f"the proxy in the environment variable {variable} is not an HTTP proxy")
     return proxy

@@ -67,7 +67,8 @@ class InProcessVllm:
         """
         if problem := _EXTRA.problem("'engine'"):
             raise EngineError(
-                f"{problem}, or have vLLM started as a process with 'serve' instead of 'engine'"
+                f"{problem}, or set 'serve' instead of 'engine', so that vLLM runs as a separate "
+                "process"
             )
         before = set(multiprocessing.active_children())
         self._reaper.start()
@@ -108,7 +109,7 @@ class InProcessVllm:
     def failure(self) -> str | None:
         """Why the engine no longer answers; None unless the engine has died."""
         if self._engine is not None and self._engine.errored:
-            return "vLLM's engine in this process has died; its log says why"
+            return "vLLM's engine in this process has died; the engine's log says why"
         return None
 
     async def version(self) -> object:

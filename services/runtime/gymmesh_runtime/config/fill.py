@@ -153,14 +153,18 @@ def _interpolated(leaf: Leaf, path: str, env: Mapping[str, str]) -> Leaf:
             return "${"
         name, default = match[1], match[2]
         if name is None:
-            problem = "contains '${' that is neither ${NAME} nor ${NAME:-default}; escape it as $${"
+            problem = (
+                "contains "
+                "'${' that is neither ${NAME} nor ${NAME:-default}; to write '${' itself, write $${"
+            )
             raise leaf.mark.error(problem, path)
         value = env.get(name)
         if default is not None:
             return value or default
         if value is None:
             problem = (
-                f"the environment variable {name} is not set; set it or write ${{{name}:-default}}"
+                f"the environment variable {name} is not set; set this variable, or give a default "
+                f"with ${{{name}:-default}}"
             )
             raise leaf.mark.error(problem, path)
         return value

@@ -43,7 +43,7 @@ def named_module(place: str) -> ModuleType:
         return sys.modules[name]
     spec = file_spec(name, file)
     if spec is None or spec.loader is None:
-        raise ImportError(f"there is no file {place}, relative to {Path.cwd()}")
+        raise ImportError(f"there is no file {place} (relative paths begin at {Path.cwd()})")
     _look_in(file.parent)
     module = importlib.util.module_from_spec(spec)
     # Before it runs: dataclasses look their module up by name.

@@ -140,7 +140,10 @@ class _Reader:
             if not isinstance(key, yaml.ScalarNode):
                 raise mark.error("a key must be a plain string", path)
             if key.value in first:
-                problem = f"the key is given twice, first on line {first[key.value]}; remove one"
+                problem = (
+                    f"the key is given twice (first on line {first[key.value]}); remove one "
+                    "of the two lines"
+                )
                 raise mark.error(problem, join(path, key.value))
             first[key.value] = mark.line
 

@@ -249,19 +249,23 @@ def _user(said: dict[str, object], name: str, section: str) -> _User:
             raise ValueError(f"the user '{name}': {error}") from None
         strange = sorted(said.keys() - {one.encode_name for one in msgspec.structs.fields(_User)})
         raise ValueError(
-            f"the user '{name}' has {', '.join(strange)}, which is not supported. Start `kubectl "
-            f"proxy`, and set {section}.server to its http:// address"
+            f"the user '{name}' has {', '.join(strange)}, which gymmesh does not support. Run "
+            f"`kubectl proxy`, and set {section}.server to the proxy's http:// address"
         ) from None
 
 
 def _joined(folder: Path, context: _Context, cluster: _Cluster, user: _User, hint: str) -> Access:
     check_server(cluster.server)
     if cluster.proxy_url:
-        raise ValueError("its cluster has a proxy-url, which is not supported. Use `kubectl proxy`")
+        raise ValueError(
+            "the cluster has the key proxy-url, which is not supported. Run `kubectl "
+            "proxy`, and set server to the proxy's http:// address"
+        )
     token_file = str(folder / user.token_file) if user.token_file else ""
     if (user.token or token_file) and not cluster.server.startswith("https://"):
         raise ValueError(
-            "a token is only sent over https://, but its server is not an https:// address"
+            "the token is only sent over https://, but the cluster's server is not an https:// "
+            "address"
         )
     return Access(
         cluster.server,
@@ -283,5 +287,5 @@ def _pem(folder: Path, file: str, data: str) -> str:
         try:
             return base64.b64decode(data, validate=True).decode()
         except (binascii.Error, UnicodeDecodeError):
-            raise ValueError("one of its certificates or keys is not base64") from None
+            raise ValueError("a certificate or key in the kubeconfig is not base64") from None
     return read_text(folder / file, "Kubernetes certificate file") if file else ""

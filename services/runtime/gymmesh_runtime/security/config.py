@@ -35,7 +35,7 @@ class TlsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     def __post_init__(self) -> None:
         if bool(self.certificate) != bool(self.key):
-            raise ValueError("certificate and key must be set together, or neither")
+            raise ValueError("set both certificate and key, or neither of the two")
         if not self.authority:
             raise ValueError(
                 "authority is missing. Set it to the PEM file of the authority that issued the "
@@ -62,12 +62,15 @@ class IdentityConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         if not (self.certificates or self.token_file or self.token_sha256):
             raise ValueError("an identity needs certificates, token_file or token_sha256")
         if self.token_sha256 and not _SHA256.fullmatch(self.token_sha256):
-            raise ValueError("token_sha256 must be 64 hexadecimal digits: the token's SHA-256")
+            raise ValueError(
+                "token_sha256 must be the SHA-256 of the token, as 64 hexadecimal digits"
+            )
         if not self.may:
-            raise ValueError("may is empty; add at least the permission observe")
+            raise ValueError("the list may is empty; add at least the permission observe")
         if self.registers and "register" not in self.may:
             raise ValueError(
-                "registers: the identity lacks the permission to register; add register to may"
+                "registers: the identity lacks the permission register; add register to the list "
+                "may"
             )
 
 
@@ -121,13 +124,14 @@ class SecurityConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             for key in (*one.certificates, one.token_sha256.lower()):
                 if key and owners.setdefault(key, name) != name:
                     raise ValueError(
-                        f"identities {owners[key]!r} and {name!r} are both identified by {key}"
+                        f"identities {owners[key]!r} and {name!r} are both identified by {key}; "
+                        f"a name or token may belong to only one identity"
                     )
             certain = self.tls is not None and self.tls.client_certificates == "required"
             if one.certificates and not certain:
                 raise ValueError(
-                    f"identity {name!r} is identified by certificates, but callers only present "
-                    "them if tls has client_certificates: required"
+                    f"identity {name!r} is identified by certificates, but callers present "
+                    "certificates only if tls has client_certificates: required"
                 )
 
     @property

@@ -127,7 +127,8 @@ class Credentials:
         if not (self.encrypts or self.config.insecure or is_local(host)):
             raise MeshError(
                 errors_pb2.ERROR_REASON_CREDENTIAL_INVALID,
-                f"the token is not sent to {address} without TLS, because others could read it. "
+                f"the token is not sent to {address} without TLS, because others could read the "
+                "token. "
                 "Set security.tls, or allow it with security.insecure",
             )
         return ((AUTHORIZATION, bearer(self._token.current())),)

@@ -102,7 +102,9 @@ class PemFiles:
             if stamp == self._unfit:
                 self._seen = stamp
                 if error.problem != self._problem:
-                    _log.error("%s; the previous files stay in use", error.problem)
+                    _log.error(
+                        "%s. This process continues to use the previous files", error.problem
+                    )
                 self._problem = error.problem
             self._unfit = stamp
             return
@@ -175,7 +177,7 @@ def check_pair(config: TlsConfig) -> Validity | None:
     for shown_by_server in (True, False):
         code, validity = _verified(config, shown_by_server=shown_by_server)
         if code == EXPIRED:
-            raise _wrong(config.certificate, "has expired; issue a new one", "certificate")
+            raise _wrong(config.certificate, "has expired; issue a new certificate", "certificate")
         if code == NOT_YET:
             raise _wrong(config.certificate, "is not valid yet; check the clocks", "certificate")
         if validity is not None:

@@ -97,7 +97,10 @@ def _of_plain(connection: socket.socket) -> str:
     context.set_alpn_protocols(["h2"])
     try:
         with context.wrap_socket(connection):
-            return "serves TLS. Pass the authority of its certificate with --ca (security.tls)"
+            return (
+                "serves TLS. Pass the authority of the server's certificate with --ca "
+                "(security.tls)"
+            )
     except OSError:
         return ""
 
@@ -141,17 +144,18 @@ def _context(tls: TlsConfig) -> ssl.SSLContext:
 def _of_theirs(code: int, name: str, tls: TlsConfig) -> str:
     """What is wrong with the server's certificate."""
     if code == EXPIRED:
-        return "presents a certificate that has expired; issue a new one for that service"
+        return "presents a certificate that has expired; issue a new certificate for that service"
     if code == NOT_YET:
         return "presents a certificate that is not valid yet. Check the clocks"
     if code in _NAMES:
         return (
-            f"presents a certificate that is not for {name}. Connect by a name in it, or pass "
-            "that name with --server-name (security.tls.server_name)"
+            f"presents a certificate that is not for {name}. Connect with a name that the "
+            "certificate contains, or pass such a name with --server-name "
+            "(security.tls.server_name)"
         )
     return (
         f"presents a certificate that the authority in {tls.authority} did not issue. Pass the "
-        "authority that issued it with --ca (security.tls.authority)"
+        "authority that issued this certificate with --ca (security.tls.authority)"
     )
 
 
@@ -167,6 +171,7 @@ def _of_ours(tls: TlsConfig) -> str:
     except ConfigError as error:
         return f"rejects our certificate: {error.problem}"
     return (
-        f"rejects our certificate {tls.certificate}: it does not trust the issuing authority. Use "
+        f"rejects our certificate {tls.certificate}, because the server does not trust the issuing "
+        "authority. Use "
         "a certificate that the mesh's authority issued"
     )

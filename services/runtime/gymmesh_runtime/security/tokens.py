@@ -44,7 +44,7 @@ class TokenFile:
                 self._seen, self._problem = stamp, ""
         except ConfigError as error:
             if error.problem != self._problem:
-                _log.error("%s; the previous token stays in use", error.problem)
+                _log.error("%s. This process continues to use the previous token", error.problem)
             self._problem = error.problem
         return self._token
 
@@ -63,7 +63,9 @@ class TokenFile:
         except UnicodeDecodeError:
             text = ""
         if not text or not text.isprintable() or " " in text or len(text) > _MOST:
-            raise self._wrong("contains no token: one line of printable characters without spaces")
+            raise self._wrong(
+                "contains no token. A token is one line of printable characters without spaces"
+            )
         return Secret(text)
 
     def _wrong(self, problem: str) -> ConfigError:

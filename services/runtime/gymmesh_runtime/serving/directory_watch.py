@@ -72,7 +72,11 @@ class DirectoryWatch:
                         self._pause = _FIRST_PAUSE_S
                         self._apply(response)
             except MeshError as error:
-                _log.info("the watch on the registry broke; retrying: %s", error)
+                _log.info(
+                    "the stream of changes from the registry broke; this process opens a new "
+                    "stream: %s",
+                    error,
+                )
             await asyncio.sleep(self._pause)
             self._pause = min(2 * self._pause, _LONGEST_PAUSE_S)
 

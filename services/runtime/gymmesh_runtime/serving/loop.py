@@ -73,7 +73,11 @@ def _tasks_end(loop: asyncio.AbstractEventLoop) -> bool:
         loop.run_until_complete(asyncio.wait(tasks, timeout=_CANCELLED_S))
     stuck = [task for task in tasks if not task.done()]
     for task in stuck:
-        _log.warning("abandoned a task that ignores its cancellation: %s", _place_of(task))
+        _log.warning(
+            "an asyncio task ignores its cancellation, so the process no longer waits for "
+            "this task: %s",
+            _place_of(task),
+        )
     return not stuck
 
 

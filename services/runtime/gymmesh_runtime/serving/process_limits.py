@@ -32,7 +32,8 @@ def prepare_process() -> None:
     if addresses != resource.RLIM_INFINITY and addresses < _LEAST_ADDRESSES:
         raise ConfigError(
             f"this process may map {addresses >> 20} MiB of memory, but needs "
-            f"{_LEAST_ADDRESSES >> 20} MiB, most of it only address space. Raise the limit with "
+            f"{_LEAST_ADDRESSES >> 20} MiB (mostly reserved address space, not used memory). Raise "
+            "the limit with "
             "`ulimit -v unlimited`"
         )
 
@@ -52,9 +53,15 @@ def limit_met(error: BaseException) -> str:
         return next(filter(None, map(limit_met, error.exceptions)), "")
     no_memory = isinstance(error, OSError) and error.errno == errno.ENOMEM
     if no_memory or isinstance(error, MemoryError):
-        return "out of memory. Raise the limit with `ulimit -v unlimited`, or lower the concurrency"
+        return (
+            "the process is out of memory. Raise its limit with `ulimit -v unlimited`, or lower "
+            "the concurrency"
+        )
     if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
-        return "too many open files. Raise the limit with `ulimit -n 4096`"
+        return "the process has too many open files. Raise its limit with `ulimit -n 4096`"
     if isinstance(error, RuntimeError) and "can't start new thread" in str(error):
-        return "can't start a thread. Raise the limit with `ulimit -u` or `ulimit -v unlimited`"
+        return (
+            "the process can't start a thread. Raise its limit with `ulimit -u` or `ulimit -v "
+            "unlimited`"
+        )
     return ""

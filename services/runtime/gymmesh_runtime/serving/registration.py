@@ -172,7 +172,9 @@ class Registration:
                     await self._renew_or_register()
             except MeshError as error:
                 _log.warning(
-                    "could not renew the lease of %s: %s; trying again", self._instance.id, error
+                    "could not renew the lease of %s in the registry: %s; this process tries again",
+                    self._instance.id,
+                    error,
                 )
 
     async def _renew_or_register(self) -> None:

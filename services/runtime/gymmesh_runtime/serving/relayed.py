@@ -170,7 +170,12 @@ class RelayDialer:
                     async with asyncio.timeout(drain_s):
                         await exchange.ended()
                 except TimeoutError:
-                    _log.warning("%s: calls did not end within %g s", self._relay, drain_s)
+                    _log.warning(
+                        "the relay %s: some calls did not end within %g s, so this "
+                        "process closes the connection",
+                        self._relay,
+                        drain_s,
+                    )
             self._before.append(line)
         for one in self._before:
             await one.close()
@@ -196,7 +201,11 @@ class RelayDialer:
                 pause = longest * random.uniform(0.5, 1.0)
                 if failures in (1, 10) or failures % 100 == 0:
                     gone = error.reason in _UNREACHED
-                    what = "cannot reach the relay" if gone else "offer not accepted by the relay"
+                    what = (
+                        "cannot reach the relay"
+                        if gone
+                        else "this instance was not accepted by the relay"
+                    )
                     _log.warning(
                         "%s %s: %s; trying again in %.1f s",
                         what,
@@ -280,7 +289,9 @@ class RelayDialer:
             try:
                 await self._offer(exchange)
             except MeshError as error:
-                _log.warning("could not tell the relay about a change: %s", error.message)
+                _log.warning(
+                    "could not send the instance's changed data to the relay: %s", error.message
+                )
 
     async def _watch_certificates(self) -> None:
         """Connects anew whenever the certificates have changed, and offers the instance there.

@@ -26,7 +26,8 @@ _FOR_AUTHORS: Final = (
     "asyncio.to_thread(...)"
 )
 _FOR_USERS: Final = (
-    "The environment comes with gymmesh: its process has too little CPU for this load. Lower "
+    "The environment comes with gymmesh: the environment's process has too little CPU for this "
+    "load. Lower "
     "--concurrency, or serve more instances of the environment (gym-cli serve environment)"
 )
 

@@ -182,7 +182,7 @@ class Tracing:
         closing.start()
         await asyncio.to_thread(closing.join, _CLOSE_S)
         if closing.is_alive():
-            _log.warning("the last traces could not be exported within %g s", _CLOSE_S)
+            _log.warning("the last traces could not be exported within %g s and are lost", _CLOSE_S)
 
 
 class TracedPeer:

@@ -40,7 +40,7 @@ def words_of(error: BaseException) -> str:
     try:
         text = " ".join(str(error).split())
     except Exception:  # an exception of an author's own may not even have a text
-        text = "(its text can't be read)"
+        text = "(the text of this error can't be read)"
     words = f"{type(error).__name__}: {text}" if text else type(error).__name__
     words = mask_secrets(words)
     return words if len(words) <= _MAX_WORDS else words[: _MAX_WORDS - 1] + "…"

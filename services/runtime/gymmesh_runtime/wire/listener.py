@@ -86,7 +86,11 @@ class Listener:
             if not self._stopping:
                 error = None if self._ended.cancelled() else self._ended.exception()
                 why = f"with {type(error).__name__}" if error else "by itself"
-                _log.error("the gRPC server at %s ended %s; it listens again", place, why)
+                _log.error(
+                    "the gRPC server at %s ended %s; this process starts the server again",
+                    place,
+                    why,
+                )
                 await _put_away(self._server)
                 await self._listen_again(place, credentials)
 

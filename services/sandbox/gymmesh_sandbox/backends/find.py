@@ -43,7 +43,7 @@ def _load_named(use: str) -> Any:
     near = difflib.get_close_matches(use, known, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}."
     raise ValueError(
-        f"backend: there is no backend {use!r}; {hint} A class of your own is 'module:Class'"
+        f"backend: there is no backend {use!r}; {hint} Name a class of your own as 'module:Class'"
     )
 
 

@@ -145,7 +145,8 @@ class SandboxProcess:
         """
         if not self.takes_stdin:
             raise field_invalid(
-                "process_id", "names a process of Exec, which gets all its input at the start"
+                "process_id",
+                "names a process that Exec started, and Exec sends all input at the start",
             )
         task = self._in_background(self._write(offset, content, close))
         await asyncio.wait((task,))

@@ -93,7 +93,8 @@ def body_of(raw: bytes) -> Json:
     """
     if len(raw) > MAX_BODY_BYTES:
         raise UnreadableRequest(
-            f"its body has {len(raw)} bytes, more than {MAX_BODY_BYTES}", RefusalKind.TOO_LARGE
+            f"the request's body has {len(raw)} bytes, more than {MAX_BODY_BYTES}",
+            RefusalKind.TOO_LARGE,
         )
     return an_object(loads(raw), "the body")
 
@@ -202,7 +203,7 @@ class Draft:
         """The request. Raises UnreadableRequest or CodecError."""
         if len(self.items) > MAX_ITEMS:
             raise UnreadableRequest(
-                f"its conversation has {len(self.items)} items, more than {MAX_ITEMS}",
+                f"the request's conversation has {len(self.items)} items, more than {MAX_ITEMS}",
                 RefusalKind.TOO_LARGE,
             )
         if stream is not None and not isinstance(stream, bool):
@@ -253,7 +254,9 @@ def _digest(*pieces: bytes) -> bytes:
 def _check_levels(asked: object) -> None:
     # The bound is that of an array of both.
     if nests_deeper(asked, MAX_LEVELS - 1):
-        raise UnreadableRequest(f"its tools or parameters nest deeper than {MAX_LEVELS} levels")
+        raise UnreadableRequest(
+            f"the request's tools or parameters nest deeper than {MAX_LEVELS} levels"
+        )
 
 
 def nests_deeper(value: Any, levels: int) -> bool:

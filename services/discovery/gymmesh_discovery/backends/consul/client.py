@@ -83,7 +83,7 @@ class ConsulClient:
             return None
         known = self.json_of(answer)
         if not isinstance(known, dict) or not isinstance(known.get("Service"), dict):
-            raise self.strange("its answer describes no service")
+            raise self.strange("the answer describes no service")
         return known
 
     def json_of(self, answer: ConsulAnswer) -> Any:
@@ -91,9 +91,9 @@ class ConsulClient:
         try:
             return answer.json()
         except ValueError:
-            raise self.strange("its answer is not JSON") from None
+            raise self.strange("the answer is not JSON") from None
         except RecursionError:
-            raise self.strange("its answer is nested too deeply") from None
+            raise self.strange("the answer is nested too deeply") from None
 
     def strange(self, problem: str) -> MeshError:
         """The error for an answer that Consul would not send."""
@@ -116,7 +116,7 @@ class ConsulClient:
             problem = str(error) or type(error).__name__
             raise _away(f"Consul at {self.address} cannot be reached: {problem}") from None
         except _LongBodyError:
-            raise self.strange(f"its answer exceeds {_MAX_BODY_BYTES} bytes") from None
+            raise self.strange(f"the answer exceeds {_MAX_BODY_BYTES} bytes") from None
         self._check(answer, path)
         return answer
 

@@ -164,7 +164,7 @@ def read_entry(raw: Any, prefix: str) -> Instance:
         instance.locality.zone = own.get("zone", "")
         instance.locality.host = own.get("host", "")
     if not instance.id or not instance.name:
-        raise EntryError("it has no id or no name")
+        raise EntryError("the entry has no id or no name")
     fields = ("id", "name", "address", "contract_version", "metrics_address")
     check_names((field, getattr(instance, field)) for field in fields)
     check_contract(instance.contract_version)
@@ -174,7 +174,7 @@ def read_entry(raw: Any, prefix: str) -> Instance:
 def health_of(checks: Any, instance_id: str) -> Health.ValueType:
     """An instance's health from its checks and its node's. Raises EntryError."""
     if not isinstance(checks, list):
-        raise EntryError("its Checks are not a list")
+        raise EntryError("the entry's Checks are not a list")
     health = discovery_pb2.HEALTH_SERVING
     for check in checks:
         name, status = _member(check, "CheckID", str), _member(check, "Status", str)
@@ -190,7 +190,7 @@ def _address(raw: Any, service: dict[str, Any]) -> str:
     host = _member(service, "Address", str) or _member(_member(raw, "Node", dict), "Address", str)
     port = _member(service, "Port", int)
     if not host or not 0 < port <= 65_535:
-        raise EntryError("it has no address and port")
+        raise EntryError("the entry has no address and port")
     return at_port(host, port)
 
 
@@ -198,14 +198,14 @@ def _weight(service: dict[str, Any]) -> int:
     weights = service.get("Weights")
     weight = weights.get("Passing", 1) if isinstance(weights, dict) else 1
     if not isinstance(weight, int) or not 0 <= weight <= MAX_WEIGHT:
-        raise EntryError("its weight is not a number from 0 to 65535")
+        raise EntryError("the entry's weight is not a number from 0 to 65535")
     return max(1, weight)
 
 
 def _member(raw: Any, key: str, of: type) -> Any:
     value = raw.get(key) if isinstance(raw, dict) else None
     if not isinstance(value, of) or isinstance(value, bool):
-        raise EntryError(f"its {key} is missing or of a wrong type")
+        raise EntryError(f"the entry's {key} is missing or of a wrong type")
     if isinstance(value, str):
         _check_text(key, value)
     return value
@@ -213,7 +213,7 @@ def _member(raw: Any, key: str, of: type) -> Any:
 
 def _texts(raw: Any, key: str) -> dict[str, str]:
     if not isinstance(raw, dict) or not all(isinstance(one, str) for one in raw.values()):
-        raise EntryError(f"its {key} is not a map of strings")
+        raise EntryError(f"the entry's {key} is not a map of strings")
     for text in (*raw, *raw.values()):
         _check_text(key, text)
     return raw
@@ -222,4 +222,4 @@ def _texts(raw: Any, key: str) -> dict[str, str]:
 def _check_text(key: str, text: str) -> None:
     """JSON can spell half of a surrogate pair, which protobuf refuses."""
     if not text.isascii() and any("\ud800" <= one <= "\udfff" for one in text):
-        raise EntryError(f"its {key} has an unpaired surrogate")
+        raise EntryError(f"the entry's {key} has an unpaired surrogate")

@@ -103,7 +103,7 @@ class ConsulRegistry(RegistryBackend):
         if left_out:
             self._warnings.once(
                 f"Consul can't store the meta keys {', '.join(left_out)[:200]} of {instance.id}, "
-                "so the registration omits them"
+                "so the registration omits these keys"
             )
         return lease_id, length
 
@@ -157,7 +157,8 @@ class ConsulRegistry(RegistryBackend):
                 if lease_id in self._leases and lease.expires_at <= now:
                     metrics.REGISTRY_EXPIRED.inc()
                     _log.warning(
-                        "the lease of %s in Consul expired; removing it from Consul",
+                        "the lease of %s in Consul expired; the registry removes this instance "
+                        "from Consul",
                         lease.instance.id,
                     )
                     with contextlib.suppress(MeshError):

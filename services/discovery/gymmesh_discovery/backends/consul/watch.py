@@ -141,7 +141,7 @@ class ConsulWatch:
     def _fails(self, key: str, error: MeshError) -> None:
         if not self._failing:
             count = len(self._view.instances())
-            _log.warning("%s; the last list of %d instances stays in use", error.message, count)
+            _log.warning("%s; the last list of %d instances is still used", error.message, count)
         self._failing.add(key)
 
     def _answers(self, key: str) -> None:
@@ -164,7 +164,7 @@ class ConsulWatch:
 
     def _index(self, answer: ConsulAnswer) -> int:
         if answer.status != 200:
-            raise self._client.strange(f"it answers a watch with status {answer.status}")
+            raise self._client.strange(f"the answer to a watch has status {answer.status}")
         try:
             return read_index(answer.index_header)
         except BadIndexError as error:
@@ -173,19 +173,19 @@ class ConsulWatch:
     def _read_names(self, answer: ConsulAnswer) -> set[str]:
         names = self._client.json_of(answer)
         if not isinstance(names, dict):
-            raise self._client.strange("its list of services is not a map")
+            raise self._client.strange("the list of services is not a map")
         prefix = self._config.prefix
         ours = {name for name in names if read_service_name(prefix, name) is not None}
         if len(ours) > _MOST_NAMES:
             raise self._client.strange(
-                f"it lists {len(ours)} names of mesh services; the limit is {_MOST_NAMES}"
+                f"the server lists {len(ours)} names of mesh services; the limit is {_MOST_NAMES}"
             )
         return ours
 
     def _read_instances(self, answer: ConsulAnswer) -> list[Instance]:
         entries = self._client.json_of(answer)
         if not isinstance(entries, list):
-            raise self._client.strange("its list of instances is not a list")
+            raise self._client.strange("the answer with the instances is not a list")
         instances = []
         for entry in entries:
             try:

@@ -96,7 +96,7 @@ class KubernetesClient:
             token = page.metadata.continue_
             if not token:
                 if not page.metadata.resource_version:
-                    raise self._strange("its list has no version")
+                    raise self._strange("the list of EndpointSlices has no version")
                 return page.metadata.resource_version, found
 
     @contextlib.asynccontextmanager
@@ -210,7 +210,7 @@ async def _body(response: aiohttp.ClientResponse) -> bytes:
     async for chunk in response.content.iter_any():
         body += chunk
         if len(body) > _MAX_BODY_BYTES:
-            raise UnreadableError(f"its answer exceeds {_MAX_BODY_BYTES} bytes")
+            raise UnreadableError(f"the answer exceeds {_MAX_BODY_BYTES} bytes")
     return bytes(body)
 
 

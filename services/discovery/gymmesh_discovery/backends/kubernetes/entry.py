@@ -85,13 +85,18 @@ def _common(found: EndpointSlice) -> tuple[Instance, str]:
     kind, noun = _kind(said.pop("service", ""))
     name = said.pop("name", "")
     if not name:
-        raise EntryError(f"it has no label {_OWN}name")
+        raise EntryError(f"the EndpointSlice has no label {_OWN}name")
     contract, weight = said.pop("contract", ""), said.pop("weight", "1")
     check_contract(contract)
     if not re.fullmatch(r"[0-9]{1,5}", weight) or not 0 < int(weight) <= MAX_WEIGHT:
-        raise EntryError(f"its label {_OWN}weight is not a number from 1 to {MAX_WEIGHT}")
+        raise EntryError(
+            f"the EndpointSlice's label {_OWN}weight is not a number from 1 to {MAX_WEIGHT}"
+        )
     if len(said) > _MAX_META_KEYS - _OURS:
-        raise EntryError(f"it has more than {_MAX_META_KEYS - _OURS} labels that start with {_OWN}")
+        raise EntryError(
+            f"the EndpointSlice has more than {_MAX_META_KEYS - _OURS} labels that "
+            f"start with {_OWN}"
+        )
     if service := (metadata.labels or {}).get(_SERVICE_NAME):
         said["kubernetes_service"] = service
     instance = Instance(
@@ -115,7 +120,8 @@ def _kind(text: str) -> tuple[str, str]:
     if _FULL_NAME.fullmatch(text):
         return text, text
     raise EntryError(
-        f"its label {_OWN}service is '{text[:80]}'; expected {', '.join(_KINDS)} or a gRPC "
+        f"the EndpointSlice's label {_OWN}service is '{text[:80]}'; expected {', '.join(_KINDS)} "
+        "or a gRPC "
         "service's full name"
     )
 
@@ -128,7 +134,7 @@ def _port(found: EndpointSlice, name: str) -> int:
     ports = _ports(found)
     if name not in ports:
         shown = ", ".join(f"'{one}'" for one in sorted(ports)) or "none"
-        raise EntryError(f"it has no port named '{name}'; it has: {shown}")
+        raise EntryError(f"the EndpointSlice has no port named '{name}'. Named ports: {shown}")
     return ports[name]
 
 
@@ -141,7 +147,7 @@ def _instance(
     gateway: int | None,
 ) -> Instance:
     if not endpoint.addresses:
-        raise EntryError("it has no address")
+        raise EntryError("the endpoint has no address")
     host = endpoint.addresses[0]  # the API: only the first is to be used
     reference = endpoint.target_ref
     instance = Instance()
@@ -162,5 +168,5 @@ def _instance(
     fields = ("id", "name", "address", "contract_version")
     check_names((field, getattr(instance, field)) for field in fields)
     texts = (*instance.meta, *instance.meta.values(), where.zone, where.host)
-    check_names(("a label, its zone or its node", text) for text in texts)
+    check_names(("a label, zone or node of the endpoint", text) for text in texts)
     return instance

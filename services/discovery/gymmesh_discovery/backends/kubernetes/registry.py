@@ -113,8 +113,8 @@ class KubernetesRegistry(MemoryRegistry):
                 await self._watch()
             except GoneError:
                 _log.info(
-                    "%s no longer has the changes since the last list of instances; "
-                    "listing all instances again",
+                    "%s no longer has the changes since the last list of instances; this process "
+                    "lists all instances again",
                     self._name(),
                 )
                 self._version = ""
@@ -156,7 +156,7 @@ class KubernetesRegistry(MemoryRegistry):
     def _fails(self, error: MeshError) -> None:
         if self._problem is None or self._problem.reason != error.reason:
             count = len(self._view.instances())
-            _log.warning("%s; the last list of %d instances stays in use", error.message, count)
+            _log.warning("%s; the last list of %d instances is still used", error.message, count)
         self._problem = error
 
     def _answers(self) -> None:

@@ -62,7 +62,7 @@ class ChatFold:
             return
         choice = choices[0] if isinstance(choices, list) else None
         if not isinstance(choice, Mapping):
-            raise AnswerInvalid("a chunk of its stream has invalid choices")
+            raise AnswerInvalid("a chunk of the response's stream has invalid choices")
         self._choice(choice)
         logprobs = choice.get("logprobs")
         if isinstance(logprobs, Mapping) and isinstance(logprobs.get("content"), list):
@@ -83,7 +83,7 @@ class ChatFold:
         Raises AnswerInvalid if no chunk had any part of an answer.
         """
         if not self._told:
-            raise AnswerInvalid("no chunk of its stream has a delta or a message")
+            raise AnswerInvalid("no chunk of the response's stream has a delta or a message")
         if self._splitter is not None:
             for kind, piece in self._splitter.end():
                 self._say(kind, piece)
@@ -131,7 +131,9 @@ class ChatFold:
     def _choice(self, choice: Mapping[str, Any]) -> None:
         delta, message, text = (choice.get(key) for key in ("delta", "message", "text"))
         if delta is not None and not isinstance(delta, Mapping):
-            raise AnswerInvalid("a chunk of its stream has a delta that is not an object")
+            raise AnswerInvalid(
+                "a chunk of the response's stream has a delta that is not an object"
+            )
         if isinstance(delta, Mapping):
             self._told = True
             self._delta(delta)

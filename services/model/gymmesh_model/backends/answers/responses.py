@@ -50,7 +50,7 @@ def read_response(name: str, secrets: tuple[str, ...], answer: bytes) -> respons
         error_of: Any = response_to_dict(response).get("error") or {}
         raise failed_response(name, error_of, secrets)
     if response.output_omitted:
-        raise answer_invalid(name, "it has no list 'output'")
+        raise answer_invalid(name, "the response has no list 'output'")
     for index, item in enumerate(response.output):
         if item.HasField("opaque") and not item.opaque.type:
             raise answer_invalid(name, f"output[{index}] is not an item")
@@ -61,7 +61,7 @@ def read_response(name: str, secrets: tuple[str, ...], answer: bytes) -> respons
     if status in ("cancelled", "canceled"):
         raise answer_failed(name, status)
     if status not in _OVER:
-        raise answer_invalid(name, f"its status is '{status}'")
+        raise answer_invalid(name, f"the response's status is '{status}'")
     return response
 
 
@@ -97,9 +97,11 @@ class ResponsesReader:
         try:
             event = loads(data)
         except CodecError:
-            raise answer_invalid(self._name, "an event of its stream is not JSON") from None
+            raise answer_invalid(
+                self._name, "an event of the response's stream is not JSON"
+            ) from None
         if not isinstance(event, dict):
-            raise answer_invalid(self._name, "an event of its stream is not an object")
+            raise answer_invalid(self._name, "an event of the response's stream is not an object")
         kind = str(event.get("type"))
         if kind in _DELTAS:
             self._delta(event, kind)
@@ -126,7 +128,9 @@ class ResponsesReader:
     def respond(self) -> responses_pb2.Response:
         """The answer. Raises MeshError where the stream ended before it did."""
         if self.response is None:
-            raise answer_invalid(self._name, "its stream ended before the answer was complete")
+            raise answer_invalid(
+                self._name, "the response's stream ended before the answer was complete"
+            )
         return self.response
 
     def whole(self, body: bytes) -> None:

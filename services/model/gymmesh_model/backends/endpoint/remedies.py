@@ -52,7 +52,8 @@ _TABLE: Final = (
         "use http:// in 'url': the port does not speak TLS", (0,), r"wrong.version|record.layer"
     ),
     Remedy(
-        "have the system trust the certificate (SSL_CERT_FILE), or correct the host in 'url'",
+        "make the system trust the endpoint's certificate (SSL_CERT_FILE), or correct the host in "
+        "'url'",
         (0,),
         r"^tls: .*(?:certificate|mismatch)",
     ),

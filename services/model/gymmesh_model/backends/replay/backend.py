@@ -78,7 +78,7 @@ class ReplayBackend(Backend):
             raise refused(
                 self._name,
                 "no row of the recording matches a user message of this conversation; add a row "
-                'for it, or a row with "match": "*"',
+                'for this conversation, or a row with "match": "*"',
             )
         row, number = found
         if number >= len(row.answers):
@@ -124,7 +124,8 @@ class ReplayBackend(Backend):
             _reason(str(error.get("reason"))),
             str(
                 error.get("message")
-                or f"model '{self._name}' fails at this call, because its recording says so"
+                or f"model '{self._name}' fails at this call, because the recording has an error "
+                "for this call"
             ),
             metadata={"model": self._name} | told,
             retry_after_s=None if retry_after is None else float(retry_after),

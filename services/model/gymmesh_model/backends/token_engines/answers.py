@@ -28,13 +28,17 @@ def none_yet(ids: Any, finish_reason: object) -> Any:
 def exact(ids: Any, logprobs: Any) -> tuple[list[int], list[float]]:
     """The ids and their log probabilities, checked."""
     if not isinstance(ids, list) or not all(type(one) is int for one in ids):
-        raise AnswerInvalid("it has no token ids; use a current version of vLLM or SGLang")
+        raise AnswerInvalid(
+            "the response has no token ids; use a current version of vLLM or SGLang"
+        )
     listed = isinstance(logprobs, Sequence)
     found = [float(one) for one in logprobs if isinstance(one, int | float)] if listed else []
     if not listed or len(found) < len(logprobs):
-        raise AnswerInvalid("its log probabilities are not a list of numbers")
+        raise AnswerInvalid("the response's log probabilities are not a list of numbers")
     if found and len(found) != len(ids):
-        raise AnswerInvalid(f"it has {len(found)} log probabilities for {len(ids)} tokens")
+        raise AnswerInvalid(
+            f"the response has {len(found)} log probabilities for {len(ids)} tokens"
+        )
     return ids, found
 
 

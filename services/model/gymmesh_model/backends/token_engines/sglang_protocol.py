@@ -105,9 +105,11 @@ class SglangGenerate(TokenProtocol):
                 logprobs = [entry[0] for entry in entries]
                 sampled = [entry[1] for entry in entries]
             except (TypeError, IndexError, KeyError):
-                raise AnswerInvalid("its output_token_logprobs are not lists") from None
+                raise AnswerInvalid("the response's output_token_logprobs are not lists") from None
             if ids is not None and ids != sampled:
-                raise AnswerInvalid("its output_ids differ from the ids of its log probabilities")
+                raise AnswerInvalid(
+                    "the response's output_ids differ from the ids of its log probabilities"
+                )
             ids = sampled
         ids, logprobs = exact(none_yet(ids, self.finish_reason(answer)), logprobs)
         versions = spans_of(meta.get("weight_versions"))
@@ -143,12 +145,12 @@ class SglangGenerate(TokenProtocol):
             raise AnswerInvalid(f"the server read {read} tokens, not {len(prompt) + len(after)}")
         own, best = meta.get("input_token_logprobs"), meta.get("input_top_logprobs")
         if not isinstance(own, list) or not isinstance(best, list):
-            raise AnswerInvalid("it has no input_token_logprobs and input_top_logprobs")
+            raise AnswerInvalid("the response has no input_token_logprobs and input_top_logprobs")
         try:
             last = zip(own[-len(after) :], best[-len(after) :], strict=True)
             entries = [(one[1], one[0], [other[0] for other in tops]) for one, tops in last]
         except (TypeError, IndexError, KeyError, ValueError):
-            raise AnswerInvalid("its input_token_logprobs are not lists") from None
+            raise AnswerInvalid("the response's input_token_logprobs are not lists") from None
         return scores_of(after, entries)
 
     def _distribution(self, params: SamplingParams) -> LogprobsOf:
@@ -165,5 +167,5 @@ class SglangGenerate(TokenProtocol):
 def _meta(answer: Mapping[str, Any]) -> Mapping[str, Any]:
     meta = answer.get("meta_info")
     if not isinstance(meta, Mapping):
-        raise AnswerInvalid("it has no meta_info")
+        raise AnswerInvalid("the response has no meta_info")
     return meta

@@ -30,7 +30,9 @@ def _pretrained(name: str, place: str) -> Tokenizer:
         line = " ".join(str(error).split())[:300]
         raise misconfigured(name, f"options.tokenizer: {place!r} can't be loaded: {line}") from None
     if not tokenizer.chat_template:
-        problem = f"options.tokenizer: {place!r} has no chat template; name a model that has one"
+        problem = (
+            f"options.tokenizer: {place!r} has no chat template; name a model with a chat template"
+        )
         raise misconfigured(name, problem)
     return cast(Tokenizer, tokenizer)
 

@@ -189,7 +189,9 @@ class VllmGenerate(VllmCompletions):
         ids = none_yet(choice.get("token_ids"), choice.get("finish_reason"))
         ids, logprobs = exact(ids, [one.get("logprob") for one in entries])
         if entries and [one.get("token_id") for one in entries] != ids:
-            raise AnswerInvalid("its token_ids differ from the ids of its log probabilities")
+            raise AnswerInvalid(
+                "the response's token_ids differ from the ids of its log probabilities"
+            )
         return ended(
             ids,
             logprobs,
@@ -238,7 +240,7 @@ class VllmGenerate(VllmCompletions):
 def _vllm_choice(answer: Mapping[str, Any]) -> Mapping[str, Any]:
     choices = answer.get("choices")
     if not isinstance(choices, list) or len(choices) != 1 or not isinstance(choices[0], Mapping):
-        raise AnswerInvalid("it must have exactly one choice")
+        raise AnswerInvalid("the response must have exactly one choice")
     return choices[0]
 
 
@@ -248,7 +250,7 @@ def _entries(said: Any) -> list[Mapping[str, Any]]:
     if content is None:
         return []
     if not isinstance(content, list) or not all(isinstance(one, Mapping) for one in content):
-        raise AnswerInvalid("its log probabilities are not a list of objects")
+        raise AnswerInvalid("the response's log probabilities are not a list of objects")
     return content
 
 

@@ -176,7 +176,7 @@ class CapturePlan:
         tokens, logprobs = sum(map(len, record.output)), sum(map(len, record.logprobs))
         if tokens != logprobs:
             raise AnswerInvalid(
-                f"it has {logprobs // TOKEN_BYTES} log probabilities "
+                f"the response has {logprobs // TOKEN_BYTES} log probabilities "
                 f"for {tokens // TOKEN_BYTES} tokens"
             )
 
@@ -262,7 +262,7 @@ def _spans(said: Any) -> list[tokens_pb2.WeightsSpan]:
                 return []
             spans.append(tokens_pb2.WeightsSpan(version=version, first_token=one["start"]))
     except (KeyError, TypeError, ValueError):
-        raise AnswerInvalid("its weight versions are not a list of spans") from None
+        raise AnswerInvalid("the response's weight versions are not a list of spans") from None
     return spans
 
 
@@ -270,4 +270,4 @@ def _values(content: Any) -> list[Any]:
     try:
         return [entry["logprob"] for entry in content]
     except (KeyError, TypeError):
-        raise AnswerInvalid("its log probabilities are not a list of objects") from None
+        raise AnswerInvalid("the response's log probabilities are not a list of objects") from None

@@ -32,7 +32,7 @@ Application = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None
 
 # How long an application may take to notice that its client has gone.
 _LEAVE_SECONDS: Final = 5.0
-_CUT_SHORT: Final = "the call ended without its whole answer"
+_CUT_SHORT: Final = "the call ended before the answer was complete"
 
 
 class _Exchange:
@@ -94,7 +94,7 @@ class _Exchange:
         while (piece := await self._pieces.get()) is not None:
             size += len(piece)
             if size > MAX_BODY:
-                raise TooLarge(f"it is larger than {MAX_BODY} bytes")
+                raise TooLarge(f"the response is larger than {MAX_BODY} bytes")
             yield piece
         if not self._whole:
             raise ConnectionLost(_CUT_SHORT)

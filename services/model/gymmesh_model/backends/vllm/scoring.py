@@ -118,7 +118,7 @@ class VllmScoring:
 def _prompt_text(answer: Mapping[str, Any]) -> str:
     text = answer.get("prompt")
     if not isinstance(text, str):
-        raise AnswerInvalid("it has no 'prompt', which POST /detokenize must return")
+        raise AnswerInvalid("the response has no 'prompt', which POST /detokenize must return")
     return text
 
 

@@ -98,5 +98,5 @@ class Assembly:
 
 
 def _full(where: str, limit: int) -> MeshError:
-    message = f"too many large messages are incomplete on {where}; try again later"
+    message = f"too many large messages on {where} have not arrived completely; try again later"
     return queue_full(message, "mux", limit)

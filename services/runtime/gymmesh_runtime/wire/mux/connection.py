@@ -130,7 +130,9 @@ class MuxConnection:
         except grpc.aio.AioRpcError as exc:
             if exc.code() is grpc.StatusCode.UNIMPLEMENTED:
                 _log.info(
-                    "%s does not offer the mux; calling it without the mux", self._channel.address
+                    "%s does not offer the mux (many calls over one gRPC stream); this process "
+                    "sends each call separately",
+                    self._channel.address,
                 )
                 self._plain_only = True
                 return None
@@ -195,7 +197,9 @@ class MuxConnection:
             self._channel.leave(held)
             if exchange.broken and time.monotonic() - started < _SHORT_LIFE_S:
                 self._pause(
-                    self._away("the last connection broke right after it opened; retry later")
+                    self._away(
+                        "the last connection broke right after the connection opened; retry later"
+                    )
                 )
             else:
                 self._failures = 0

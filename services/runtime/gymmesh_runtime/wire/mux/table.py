@@ -181,9 +181,9 @@ class CallTable:
                 return None
             call.credit += frame.credit.messages
             if call.credit > _MAX_CREDIT:
-                raise Violation(f"more than {_MAX_CREDIT} messages of credit were granted")
+                raise Violation(f"the peer granted credit for more than {_MAX_CREDIT} messages")
             return Credited(call)
-        raise Violation(f"the peer sent '{kind}' for call {number}, which it opened itself")
+        raise Violation(f"the peer sent '{kind}' for call {number}, which the peer opened itself")
 
     def _receive_for_ours(
         self, number: int, kind: str | None, frame: mux_pb2.Frame
@@ -192,7 +192,9 @@ class CallTable:
         if kind not in ("message", "chunk", "end"):
             if call is None:
                 raise Violation(f"'{kind}' arrived for the call {number}, which is not open")
-            raise Violation(f"'{kind}' is not allowed for a call that its receiver made")
+            raise Violation(
+                f"'{kind}' is not allowed for a call that the receiver of this frame made"
+            )
         if call is None:
             if number not in self._cancelled:
                 raise Violation(f"'{kind}' arrived for the call {number}, which is not open")
@@ -246,7 +248,7 @@ class CallTable:
 
     def _begin(self, number: int, begin: mux_pb2.Begin) -> TableEvent | None:
         if number == 0 or number in self._incoming or number in self._refused:
-            raise Violation(f"the call number {number} was used again")
+            raise Violation(f"the peer used the call number {number} for a second call")
         if begin.more and len(self._refused) >= self._limits.calls:
             raise Violation("the chunks of too many abandoned calls did not arrive")
         payload = _checked(begin.payload)
@@ -334,7 +336,7 @@ def draining() -> MeshError:
     """The error for a call to a peer that accepts no new calls."""
     return MeshError(
         errors_pb2.ERROR_REASON_DRAINING,
-        "the server is draining and accepts no new calls; call another instance",
+        "the server is draining (shutting down) and accepts no new calls; call another instance",
     )
 
 

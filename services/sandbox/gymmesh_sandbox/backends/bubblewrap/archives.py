@@ -76,7 +76,7 @@ def _packed(tree: SandboxTree, path: bytes, max_bytes: int) -> Iterator[bytes]:
     elif info.kind == files_pb2.FILE_KIND_FILE:
         yield from _member(tree, info, os.path.basename(resolved))
     else:
-        raise path_invalid(path, "it is neither a folder nor a plain file")
+        raise path_invalid(path, "the path is neither a folder nor a plain file")
     yield bytes(2 * _BLOCK)
 
 
@@ -183,7 +183,7 @@ def _members(
         if member is None:
             return
         yield tar, member
-    raise tarfile.ReadError("it has more than a million files")
+    raise tarfile.ReadError("the archive has more than a million files")
 
 
 class _ArchiveReader:
@@ -236,7 +236,7 @@ class _Checker:
     def check(self, member: tarfile.TarInfo) -> None:
         name = os.fsencode(member.name)
         if not (member.isreg() or member.isdir() or member.issym() or member.islnk()):
-            raise path_invalid(name, "it is a device or a pipe")
+            raise path_invalid(name, "the path is a device or a pipe")
         parts = self._parts(name)
         place = self._followed(parts[:-1], name) + parts[-1:]
         self._check_existing(place[:-1], name)
@@ -252,7 +252,7 @@ class _Checker:
     def _parts(self, name: bytes) -> tuple[bytes, ...]:
         parts = tuple(part for part in name.split(b"/") if part not in (b"", b"."))
         if name.startswith(b"/") or b".." in parts or b"\0" in name:
-            raise path_invalid(name, "it is outside the folder")
+            raise path_invalid(name, "the path is outside the target folder")
         return parts
 
     def _followed(self, parts: tuple[bytes, ...], name: bytes) -> tuple[bytes, ...]:
@@ -265,7 +265,7 @@ class _Checker:
             part = left.pop()
             if part == b"..":
                 if not done:
-                    raise path_invalid(name, "it is outside the folder")
+                    raise path_invalid(name, "the path is outside the target folder")
                 done.pop()
                 folders.pop()
                 continue
@@ -276,7 +276,7 @@ class _Checker:
                 continue
             links += 1
             if target.startswith(b"/") or links > _MOST_LINKS:
-                raise path_invalid(name, "it is behind a link that leaves the folder")
+                raise path_invalid(name, "the path is behind a link that leaves the target folder")
             left += [one for one in target.split(b"/")[::-1] if one not in (b"", b".")]
         return tuple(done)
 
@@ -317,7 +317,9 @@ class _Checker:
         except OSError as error:
             if error.errno == errno.ENOENT:
                 return False
-            raise path_invalid(name, "it is behind a link that leaves the folder") from None
+            raise path_invalid(
+                name, "the path is behind a link that leaves the target folder"
+            ) from None
         return True
 
 

@@ -80,7 +80,7 @@ class BubblewrapBackend(SandboxBackend):
             _LOGGER.warning(
                 "The sandbox service can't use control groups, so the memory and processors of a "
                 "sandbox are not limited. Run the service as root, or delegate the controllers "
-                "memory and pids to it; see docs/how-to/sandbox.md."
+                "memory and pids to the service; see docs/how-to/sandbox.md."
             )
         self._machine = Machine(
             bwrap=bwrap,
@@ -145,7 +145,9 @@ class BubblewrapBackend(SandboxBackend):
         try:
             await self._restart(machine)
         except SpawnError as error:
-            raise sandbox_lost(spec.sandbox_id, f"its spawner did not start: {error}") from error
+            raise sandbox_lost(
+                spec.sandbox_id, f"the process that starts sandboxes did not start: {error}"
+            ) from error
         image, user = await self._choose(store, spec, spec.root)
         token = next(self._tokens)
         folder = store.instance_folder(spec.instance_id) / "boxes" / str(token)

@@ -21,7 +21,7 @@ def listen_in(tree: SandboxTree, path: bytes) -> socket.socket:
     """
     folder, _, name = path.rpartition(b"/")
     if not 0 < len(name) <= _NAME_BYTES or name in (b".", b".."):
-        raise path_invalid(path, f"a socket's name has 1 to {_NAME_BYTES} bytes")
+        raise path_invalid(path, f"a socket's name must have 1 to {_NAME_BYTES} bytes")
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         with tree.folder(folder or b"/", _ROOT) as parent:

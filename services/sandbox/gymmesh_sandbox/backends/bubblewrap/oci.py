@@ -70,7 +70,7 @@ class ImageFiles:
         try:
             self._tar = None if path.is_dir() else tarfile.open(path)  # noqa: SIM115 - see below
         except (tarfile.TarError, EOFError, OSError) as error:
-            raise ImageError(f"it is not an archive ({str(error).splitlines()[0]})") from None
+            raise ImageError(f"the file is not an archive ({str(error).splitlines()[0]})") from None
 
     def __enter__(self) -> ImageFiles:
         return self
@@ -89,7 +89,7 @@ class ImageFiles:
         except (KeyError, OSError, tarfile.TarError):
             file = None
         if file is None:
-            raise ImageError(f"it has no file {name}")
+            raise ImageError(f"the image has no file {name}")
         return file
 
     def has(self, name: str) -> bool:
@@ -128,7 +128,7 @@ def read_manifest(files: ImageFiles) -> ImageManifest:
             return _of_layout(files)
         return _of_docker(files)
     except (KeyError, TypeError, IndexError, AttributeError) as error:
-        raise ImageError(f"its description is not complete ({error!r})") from None
+        raise ImageError(f"the image's description is not complete ({error!r})") from None
 
 
 @contextmanager
@@ -162,12 +162,14 @@ def _of_layout(files: ImageFiles) -> ImageManifest:
             blobs = [_blob(layer["digest"]) for layer in document["layers"]]
             return _manifest(entry["digest"], config, blobs)
         index = document
-    raise ImageError("its indexes are nested too deep")
+    raise ImageError("the image's indexes are nested too deep")
 
 
 def _of_docker(files: ImageFiles) -> ImageManifest:
     if not files.has("manifest.json"):
-        raise ImageError("it is neither an archive of an image nor an OCI layout")
+        raise ImageError(
+            "the path is neither an archive of an image nor a folder in the OCI layout"
+        )
     (first, *_) = files.json("manifest.json")
     with files.open(first["Config"]) as file:
         digest = f"sha256:{hashlib.sha256(file.read(_JSON_BYTES)).hexdigest()}"
@@ -177,21 +179,21 @@ def _of_docker(files: ImageFiles) -> ImageManifest:
 def _chosen(entries: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     """The image for this machine, from the images of an index."""
     if not entries:
-        raise ImageError("its index is empty")
+        raise ImageError("the image's index is empty")
     wanted = ("linux", _ARCHITECTURES.get(platform.machine(), platform.machine()))
     for entry in entries:
         found = entry.get("platform") or {}
         if (found.get("os"), found.get("architecture")) == wanted:
             return entry
     if len(entries) > 1 and all(entry.get("platform") for entry in entries):
-        raise ImageError(f"it has no image for {'/'.join(wanted)}")
+        raise ImageError(f"the archive has no image for {'/'.join(wanted)}")
     return entries[0]
 
 
 def _manifest(digest: str, config: Any, blobs: Sequence[str]) -> ImageManifest:
     diff_ids = config["rootfs"]["diff_ids"]
     if len(diff_ids) != len(blobs):
-        raise ImageError("its configuration and its manifest have different numbers of layers")
+        raise ImageError("the image's configuration and manifest have different numbers of layers")
     run = config.get("config") or {}
     pairs = (str(one).partition("=") for one in run.get("Env") or ())
     return ImageManifest(

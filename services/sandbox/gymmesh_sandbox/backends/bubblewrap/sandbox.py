@@ -277,9 +277,10 @@ class BubblewrapBox(BoxFiles):
         said = copied.stderr.decode("utf-8", "replace").strip()[:500]
         if "No space left" in said:
             raise MeshError(
-                Reason.ERROR_REASON_SANDBOX_DISK_FULL, "There is no space left for a snapshot."
+                Reason.ERROR_REASON_SANDBOX_DISK_FULL,
+                "The host of the sandbox has no space left for a snapshot.",
             )
-        raise self._failed(f"its files could not be copied: {said}")
+        raise self._failed(f"the sandbox's files could not be copied: {said}")
 
     async def _share_upper(self, layer: Path) -> None:
         """Ends the namespaces, in which nothing runs, and creates new ones over one layer more."""

@@ -55,5 +55,7 @@ def read_settings(options: Mapping[str, Any]) -> BubblewrapSettings:
             raise ValueError(str(error.__cause__)) from None
         problem, _, place = str(error).partition(" - at `$")
         if unknown := re.search(r"unknown field `(.*)`", problem):
-            raise ValueError(f"{unknown[1]}: is not an option of the backend bubblewrap") from None
+            raise ValueError(
+                f"{unknown[1]}: this key is not an option of the backend bubblewrap"
+            ) from None
         raise ValueError(f"{place.strip('.`')}: {problem}") from None

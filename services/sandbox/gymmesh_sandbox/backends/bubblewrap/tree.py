@@ -171,7 +171,7 @@ class SandboxTree:
         """The content of a plain file in pieces; `max_bytes` 0: all."""
         with self.opened(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY) as file:
             if not stat.S_ISREG(os.fstat(file).st_mode):
-                raise path_invalid(path, "it is not a plain file")
+                raise path_invalid(path, "the path is not a plain file")
             left = max_bytes or None
             while left is None or left > 0:
                 size = PIECE if left is None else min(PIECE, left)
@@ -196,7 +196,7 @@ class SandboxTree:
         """Writes a file at an absolute path, as FileContent says."""
         folder, _, name = path.rpartition(b"/")
         if name in (b"", b".", b".."):
-            raise path_invalid(path, "it does not name a file")
+            raise path_invalid(path, "the path does not name a file")
         with self._errors(path), self.folder(folder or b"/", owner, PASS_THROUGH) as parent:
             if file.HasField("offset"):
                 self._write_piece(file, path, parent, name, owner)
@@ -240,7 +240,7 @@ class SandboxTree:
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
-                raise path_invalid(path, "it is not a plain file")
+                raise path_invalid(path, "the path is not a plain file")
             if file.offset > status.st_size:
                 raise field_invalid("file.offset", "is beyond the end of the file")
             os.lseek(descriptor, file.offset, os.SEEK_SET)
@@ -394,7 +394,8 @@ class SandboxTree:
         shown = path.decode("utf-8", "backslashreplace")
         if error.errno in _FULL:
             return MeshError(
-                Reason.ERROR_REASON_SANDBOX_DISK_FULL, f"There is no space left to write {shown}."
+                Reason.ERROR_REASON_SANDBOX_DISK_FULL,
+                f"The sandbox has no space left to write {shown}.",
             )
         if error.errno == errno.ENOENT:
             return MeshError(

@@ -201,7 +201,8 @@ class DockerBackend(SandboxBackend):
             await relay.join(container.id, int(state["Pid"]) if state else 0)
         except OSError as error:
             _LOGGER.warning(
-                "sandbox %s: the network of its container cannot be joined: %s; run the service "
+                "sandbox %s: the network of the sandbox's container cannot be joined: %s; run the "
+                "service "
                 "on the daemon's machine, outside of containers",
                 spec.sandbox_id,
                 one_line(str(error)),
@@ -401,13 +402,17 @@ async def _cause(container: DockerContainer) -> str:
     try:
         state = await _state(container)
     except FAILURES:
-        return "its container ended"
+        return "the sandbox's container ended"
     if state is None:
-        return "its container was removed"
+        return "the sandbox's container was removed"
     if state.get("OOMKilled"):
         return OUT_OF_MEMORY
     code = state.get("ExitCode")
-    return "its lifetime is over" if code == 0 else f"its container ended with the exit code {code}"
+    return (
+        "its lifetime is over"
+        if code == 0
+        else f"the sandbox's container ended with the exit code {code}"
+    )
 
 
 def _start_failed(error: BaseException, spec: SandboxSpec) -> MeshError:

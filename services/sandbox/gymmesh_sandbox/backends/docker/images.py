@@ -91,7 +91,9 @@ class DockerImages:
             name = reference = await self._build(root)
         found = await self._inspect(reference, name)
         if found is None:
-            raise _not_found(name, "the daemon does not have it, and the option 'pull' is 'never'")
+            raise _not_found(
+                name, "the daemon does not have the image, and the option 'pull' is 'never'"
+            )
         if digest and digest not in found.digests:
             raise _failed(name, f"its digest is {found.digest}, not {digest}")
         return found
@@ -114,7 +116,7 @@ class DockerImages:
             await container.commit(repository=_SNAPSHOTS, tag=tag, changes=changes, config={})
             found = await self._inspect(reference, name)
             if found is None:
-                raise _failed(name, "the daemon no longer has it")
+                raise _failed(name, "the daemon no longer has the image")
         except BaseException:
             del self._snapshots[name]
             raise
@@ -210,7 +212,7 @@ class DockerImages:
             try:
                 context = await asyncio.to_thread(gzip.decompress, context)
             except (OSError, EOFError):
-                raise _failed(reference, "its context is a damaged archive") from None
+                raise _failed(reference, "the build context is a damaged archive") from None
         parameters = {
             "t": reference,
             "rm": "1",

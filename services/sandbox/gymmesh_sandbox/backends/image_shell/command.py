@@ -57,7 +57,7 @@ class CommandProgram:
             self._stdin.write(data)
             await self._stdin.drain()
         except RuntimeError as error:  # of uvloop, for a pipe that is closed
-            raise ConnectionResetError("the program no longer reads its input") from error
+            raise ConnectionResetError("the program no longer reads the input") from error
 
     async def end_stdin(self) -> None:
         self._stdin.close()
@@ -76,7 +76,7 @@ class CommandProgram:
     def exit_code(self) -> int:
         code = self._process.returncode
         if code is None:
-            raise ProgramLost("its command closed its output but kept running")
+            raise ProgramLost("the command of the process closed the output but kept running")
         return _BY_SIGNAL - code if code < 0 else code
 
     async def _copy(self, stream: Stream, reader: asyncio.StreamReader) -> None:

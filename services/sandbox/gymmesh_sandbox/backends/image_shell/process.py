@@ -163,5 +163,5 @@ class ShellProcess(RunningProcess):
 
     def _lose(self) -> None:
         if not self._ended.done():
-            cause = "it ended, or the connection to it broke"
+            cause = "the sandbox ended, or the connection to the sandbox broke"
             self._ended.set_exception(sandbox_lost(self._sandbox_id, cause))

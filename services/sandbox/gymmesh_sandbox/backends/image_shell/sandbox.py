@@ -80,7 +80,7 @@ class ShellSandbox(HelperSandbox[ShellProcess]):
             uid, gid = said.decode("ascii", "replace").split()
             _, folder, _ = await self._programs.run(("/bin/sh", "-c", "pwd -P"))
         except (ScriptFailed, ValueError):
-            raise image_failed(self.image, "it has no working 'id'") from None
+            raise image_failed(self.image, "the image has no working command 'id'") from None
         self.user, user = uid, f"{uid}:{gid}"
         found = folder.decode("utf-8", "surrogateescape").removesuffix("\n")
         self.workdir = self.workdir or (found if found.startswith("/") else "/")
@@ -108,7 +108,9 @@ class ShellSandbox(HelperSandbox[ShellProcess]):
                 started = await self._signals.started(tree)
         except TimeoutError:
             await program.close()
-            raise sandbox_lost(self.sandbox_id, "it does not start a process") from None
+            raise sandbox_lost(
+                self.sandbox_id, "the sandbox did not start a process in time"
+            ) from None
         except BaseException:
             await program.close()
             raise
@@ -181,7 +183,7 @@ class ShellSandbox(HelperSandbox[ShellProcess]):
                     )
                 raise MeshError(
                     errors_pb2.ERROR_REASON_INTERNAL_FAULT,
-                    "The sandbox cannot start a process: its shell has ended.",
+                    "The sandbox cannot start a process: the sandbox's shell has ended.",
                     metadata={"sandbox_id": self.sandbox_id},
                 )
             if read[0] is Stream.STDOUT:
@@ -190,5 +192,5 @@ class ShellSandbox(HelperSandbox[ShellProcess]):
                 rest.append(read)
         tree, alone, behind = said.split(b"\n", 2)
         if not (tree.isdigit() and alone.isdigit()):
-            raise image_failed(self.image, "its /bin/sh writes unexpected output")
+            raise image_failed(self.image, "the image's /bin/sh writes unexpected output")
         return (int(tree), int(alone)), [*([(Stream.STDOUT, behind)] if behind else ()), *rest]

@@ -37,13 +37,17 @@ class HelperShell:
             except OSError:  # a TimeoutError is one
                 await self.close()
                 if fresh:
-                    raise sandbox_lost(self._sandbox_id, "its shell does not answer") from None
+                    raise sandbox_lost(
+                        self._sandbox_id, "the sandbox's shell does not answer"
+                    ) from None
             # It was ended from inside; another one may still be had.
             try:
                 return await self._run(script)
             except OSError:
                 await self.close()
-                raise sandbox_lost(self._sandbox_id, "its shell does not answer") from None
+                raise sandbox_lost(
+                    self._sandbox_id, "the sandbox's shell does not answer"
+                ) from None
 
     async def close(self) -> None:
         """Ends the shell; the next `run` starts a new one."""

@@ -79,7 +79,9 @@ class Signals:
                 if not ended:
                     await self._end_storm(target)
         except TimeoutError:
-            raise sandbox_lost(self._sandbox_id, "its processes could not be ended") from None
+            raise sandbox_lost(
+                self._sandbox_id, "the sandbox's processes could not be ended"
+            ) from None
 
     async def _end_calmly(self, target: SignalTarget) -> bool:
         """Ends the processes one by one; returns whether all of them were on the first list.

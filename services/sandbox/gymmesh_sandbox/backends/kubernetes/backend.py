@@ -203,7 +203,7 @@ class KubernetesBackend(SandboxBackend):
         api = api or self._opened()
         uid = "" if pod is None else pod.metadata.uid
         name = manifest.pod_name(sandbox_id) if pod is None else pod.metadata.name
-        problem = "its node did not confirm the end of the pod"
+        problem = "the pod's node did not confirm the end of the pod"
         try:
             async with asyncio.timeout(_REMOVE_S):
                 while True:
@@ -249,7 +249,7 @@ class KubernetesBackend(SandboxBackend):
             return
         cause = status.lost_cause(pod)
         if cause is None and pod.container.container_id != sandbox.container_id:
-            cause = "its container was started again, without its files"
+            cause = "the sandbox's container was started again, without the sandbox's files"
         if cause is not None:
             sandbox.lose(cause)
 

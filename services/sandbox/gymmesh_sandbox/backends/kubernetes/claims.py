@@ -83,7 +83,7 @@ def check_claim(spec: SandboxSpec, options: KubernetesOptions, backend: str) -> 
     kind = spec.network.WhichOneof("kind") or "none"
     if kind != options.claimed_network:
         raise option_unsupported(
-            f"network.{kind} of claimed pods, whose option 'claimed_network' is"
+            f"network.{kind} of claimed pods, because the option 'claimed_network' is"
             f" '{options.claimed_network}'",
             backend,
         )
@@ -129,7 +129,7 @@ def claim_problem(claim: Claim, image: str) -> MeshError | None:
             words = shown_words(one.message)
             return image_failed(image, f"{one.reason}: {words}" if words else one.reason)
     if claim.metadata.deletion_timestamp:
-        return image_failed(image, "its claim was deleted before it was ready")
+        return image_failed(image, "the sandbox's claim was deleted before a pod was ready")
     return None
 
 

@@ -68,11 +68,18 @@ class KubernetesOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         if self.server and (self.kubeconfig or self.context):
             raise ValueError("set either server, or kubeconfig and context, not both")
         if self.token_file and not self.server.startswith("https://"):
-            raise ValueError("token_file needs server, an https:// address")
+            raise ValueError(
+                "token_file works only with the key server, set to an https:// address"
+            )
         if self.claims:
             usual = KubernetesOptions()
             for name in _OF_A_NEW_POD:
                 if getattr(self, name) != getattr(usual, name):
-                    raise ValueError(f"{name}: the template of claimed pods sets it; remove it")
+                    raise ValueError(
+                        f"{name}: remove this key, because the template of claimed "
+                        "pods sets the value"
+                    )
             if self.default_image and self.default_image not in self.claims:
-                raise ValueError(f"default_image: '{self.default_image}' has no pool in claims")
+                raise ValueError(
+                    f"default_image: '{self.default_image}' has no warm pool in the option claims"
+                )

@@ -71,7 +71,9 @@ def user_of(user: str) -> tuple[int, int | None]:
     """The number of a user, and of a group if it is given. Raises FIELD_INVALID for a name."""
     uid, colon, gid = user.partition(":")
     if not uid.isdecimal() or (colon and not gid.isdecimal()):
-        raise field_invalid("user", f"is '{user}'; a pod's user is a number, UID or UID:GID")
+        raise field_invalid(
+            "user", f"is '{user}'; write the user of a pod as numbers: UID or UID:GID"
+        )
     return int(uid), int(gid) if colon else None
 
 

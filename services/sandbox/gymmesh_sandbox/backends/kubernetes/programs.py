@@ -17,7 +17,7 @@ from gymmesh_sandbox.backends.kubernetes import frames
 from gymmesh_sandbox.backends.kubernetes.api import FAILURES, ApiError, KubernetesApi, shown
 from gymmesh_sandbox.errors import sandbox_lost
 
-_GONE: Final = frozenset((404, 409, 500))  # no such pod, or its container is not running
+_GONE: Final = frozenset((404, 409, 500))  # no such pod, or the sandbox's container is not running
 _STREAMS: Final[Mapping[int, Stream]] = {
     frames.STDOUT: Stream.STDOUT,
     frames.STDERR: Stream.STDERR,
@@ -56,11 +56,11 @@ class PodProgram:
 
     def exit_code(self) -> int:
         if self._status is None:
-            raise ProgramLost("the connection to its node broke")
+            raise ProgramLost("the connection to the sandbox's node broke")
         try:
             return frames.exit_code_of(self._status)
         except frames.ExecRefused as error:
-            raise ProgramLost(f"its node says: {shown(str(error))}") from None
+            raise ProgramLost(f"the sandbox's node says: {shown(str(error))}") from None
 
     async def _send(self, frame: bytes) -> None:
         try:
@@ -99,5 +99,5 @@ def connect_error(error: BaseException, sandbox_id: str, resource: str) -> MeshE
             metadata={"sandbox_id": sandbox_id},
         )
     if isinstance(error, ApiError):
-        return sandbox_lost(sandbox_id, "its container is not running")
-    return sandbox_lost(sandbox_id, "its node is unreachable")
+        return sandbox_lost(sandbox_id, "the sandbox's container is not running")
+    return sandbox_lost(sandbox_id, "the sandbox's node is unreachable")

@@ -120,7 +120,7 @@ class Pod(msgspec.Struct, frozen=True):
 
 
 def runs(pod: Pod) -> bool:
-    """Whether its container runs."""
+    """Whether the sandbox's container runs."""
     return pod.status.phase == "Running" and pod.container.state.running is not None
 
 
@@ -152,29 +152,32 @@ def start_problem(pod: Pod, image: str, *, refuse_unschedulable: bool) -> MeshEr
 
 
 def lost_cause(pod: Pod) -> str | None:
-    """Why a sandbox ended, by its pod; None: it has not ended."""
+    """Why a sandbox ended, by the sandbox's pod; None: it has not ended."""
     status, ended = pod.status, pod.container.state.terminated
     if ended is not None and ended.reason == "OOMKilled":
         return OUT_OF_MEMORY
     if status.reason == "DeadlineExceeded" or status.phase == "Succeeded":
         return "its lifetime is over"
     if status.reason == "Evicted":
-        return f"its pod was evicted: {shown_words(status.message or 'the node gave no reason')}"
+        return (
+            f"the sandbox's pod was evicted: "
+            f"{shown_words(status.message or 'the node gave no reason')}"
+        )
     if ended is not None:
         words = shown_words(ended.message or ended.reason)
-        return f"its container ended with the exit code {ended.exit_code}: {words}"
+        return f"the sandbox's container ended with the exit code {ended.exit_code}: {words}"
     if status.phase == "Failed":
-        return f"its pod failed: {shown_words(status.message or status.reason)}"
+        return f"the sandbox's pod failed: {shown_words(status.message or status.reason)}"
     if pod.metadata.deletion_timestamp:
-        return "its pod is being deleted"
+        return "the sandbox's pod is being deleted"
     if status.phase == "Unknown" or status.reason == "NodeLost":
-        return "its node is lost"
+        return "the sandbox's node is lost"
     return None
 
 
 def deleted_at_start(image: str) -> MeshError:
     """The pod was deleted before it ran."""
-    return image_failed(image, "its pod was deleted before it ran")
+    return image_failed(image, "the sandbox's pod was deleted before it ran")
 
 
 def _image_not_found(image: str, said: str) -> MeshError:

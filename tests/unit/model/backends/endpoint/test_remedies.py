@@ -74,8 +74,8 @@ def test_an_answer_has_its_remedy(status: int, base: str, body: bytes, fix: str)
         ("no connection within 5 s", "are reachable from this machine"),
         ("TLS: WRONG_VERSION_NUMBER", "use http:// in 'url'"),
         ("TLS: RECORD_LAYER_FAILURE", "use http:// in 'url'"),
-        ("TLS: self-signed certificate", "trust the certificate"),
-        ("its head is not valid HTTP/1.1", "whether 'url' needs https://"),
+        ("TLS: self-signed certificate", "trust the endpoint's certificate"),
+        ("the response's head is not valid HTTP/1.1", "whether 'url' needs https://"),
         ("something new", "start the endpoint, or correct 'url'"),
     ],
 )

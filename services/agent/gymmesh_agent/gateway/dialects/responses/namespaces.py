@@ -45,7 +45,7 @@ class ToolNamespaces:
             else:
                 made.append(tool)
         if len(made) > MAX_TOOLS:
-            raise UnreadableRequest(f"it has {len(made)} tools, more than {MAX_TOOLS}")
+            raise UnreadableRequest(f"the request has {len(made)} tools, more than {MAX_TOOLS}")
         return made
 
     def flat(self, namespace: str, name: object) -> str:
