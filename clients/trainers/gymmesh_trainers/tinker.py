@@ -203,7 +203,7 @@ def _metrics(rollout: Rollout, actor: str) -> dict[str, float | int]:
 
 def _errors(group: RolloutGroup) -> list[types.RolloutError]:
     failed = [types.RolloutError(one.reason, f"{one.boundary}: {one.why}") for one in group.failed]
-    unscored = "the rollout has no verdict, which is not a reward of 0"
+    unscored = "the rollout has no verdict. A missing verdict does not count as a reward of 0"
     return failed + [types.RolloutError("Unscored", unscored) for _ in group.unscored]
 
 

@@ -168,7 +168,7 @@ async def test_harm_stays_text(client: Client) -> None:
     parts = found["items"][0]["parts"]
     assert [one["as"] for one in parts] == ["text", "note", "note", "note"]
     assert "does not show: image/svg+xml" in parts[1]["text"]
-    assert "is labelled png, but whose bytes are not png" in parts[2]["text"]
+    assert "with the type png, but its bytes are not png" in parts[2]["text"]
     assert "does not fetch: https://example.com" in parts[3]["text"]
     broken = next(one for one in found["items"] if one.get("name") == "broken")
     assert broken["parts"][0]["invalid"]

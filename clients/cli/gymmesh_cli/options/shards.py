@@ -64,7 +64,7 @@ shard_options = grouped(
         default="",
         metavar="NAME",
         callback=_run_id,
-        help="Unique id of the run. Rollout ids derive from it. Default: generated.",
+        help="Unique id of the run. Rollout ids are derived from this id. Default: generated.",
     ),
     option(
         "--shard",

@@ -218,7 +218,7 @@ output_options = grouped(
         default="rollouts.jsonl",
         show_default=True,
         type=FILE,
-        help="Write completed rollouts to this file. Failed ones go to NAME.failures.jsonl, and "
+        help="Write completed rollouts to this file. Failed rollouts go to NAME.failures.jsonl, and "
         "the journal, which makes the run resumable, to NAME.journal. Missing folders are "
         "created.",
     ),
@@ -236,7 +236,7 @@ output_options = grouped(
         group=OptionGroup.RESUME,
         multiple=True,
         metavar="WHICH",
-        help="With --resume: also run these again: failed, boundary=NAME (such as TOOL), task=ID, "
+        help="With --resume: also run these rollouts again: failed, boundary=NAME (such as TOOL), task=ID, "
         "or damaged (modified rows). Their old rows move to NAME.superseded.jsonl. "
         "Repeatable.",
     ),
@@ -427,7 +427,7 @@ reward_range_option = click.option(
     callback=lambda _context, _option, value: _ordered(value),
     help=(
         "Lowest and highest reward that a failed or unjudged rollout could have had. The "
-        "bounds of means use this range."
+        "report computes the bounds of mean rewards from this range."
     ),
 )
 

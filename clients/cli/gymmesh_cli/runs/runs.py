@@ -24,8 +24,8 @@ _CONTROLS: Final = (
     (
         "drain",
         "Stop a run after its running rollouts finish.",
-        "Like the first Ctrl-C in the run's own terminal, but without a grace period.\n\n`gym-cli "
-        "collect --resume` resumes the run later.",
+        "Works like the first Ctrl-C in the run's own terminal, but without a grace period.\n\n"
+        "`gym-cli collect --resume` resumes the run later.",
     ),
     (
         "cancel",

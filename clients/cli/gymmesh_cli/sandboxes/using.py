@@ -138,7 +138,7 @@ def remove(
                 async with _at(address, name, security) as client:
                     if not await client.remove(one):
                         raise ConfigError(
-                            f"no sandbox {one!r} at {address}, and no lease file of this name. "
+                            f"{address} has no sandbox {one!r}, and no lease file has this name. "
                             "List the sandboxes with: gym-cli sandbox ls"
                         )
             echo(f"ended {one}")

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     default=10000,
     show_default=True,
     metavar="N",
-    help="Number of bootstrap draws, and of sign flips if there are too many to try all.",
+    help="Number of bootstrap draws. Also the number of sign flips, if all flips are too many to try.",
 )
 @click.option("--html", type=FILE, help="Also write an HTML page with charts.")
 @click.option("--overwrite", is_flag=True, help="Replace an existing page.")

@@ -193,8 +193,8 @@ def of_verifiers(row: Json, columns: Columns) -> Imported:
     """A line of `results.jsonl` of the library verifiers. Raises RowRefused."""
     if "prompt" not in row or "completion" not in row:
         raise RowRefused(
-            "has no prompt and completion, so it is not a line of results.jsonl of the "
-            "library verifiers"
+            "has no prompt and completion, so this row is not a line of results.jsonl of "
+            "the library verifiers"
         )
     prompt = items_of(row["prompt"], "prompt")
     imported = Imported(prompt, _answers(row["completion"], "completion"))

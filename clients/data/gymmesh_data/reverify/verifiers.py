@@ -208,19 +208,23 @@ def _checked(verdict: pb.Verification) -> pb.Verification:
         raise _violated("status", f"the verdict's status is {verdict.status}")
     if verified != verdict.HasField("reward"):
         raise _violated(
-            "reward", "a verdict must have a reward exactly when its status is VERIFIED"
+            "reward",
+            "a verdict with the status VERIFIED must have a reward, other verdicts must not",
         )
     if verified and not math.isfinite(verdict.reward):
-        raise _violated("reward", f"the verdict's reward is {verdict.reward}")
+        raise _violated("reward", f"the verdict's reward is {verdict.reward}; use a finite number")
     for part in verdict.components:
         if not (math.isfinite(part.value) and math.isfinite(part.weight)):
             raise _violated(
                 "components",
-                f"the verdict's component {part.name!r} is {part.value} with weight {part.weight}",
+                f"the verdict's component {part.name!r} has the value {part.value} and the weight "
+                f"{part.weight}; use finite numbers",
             )
     for span in verdict.spans:
         if not math.isfinite(span.value):
-            raise _violated("spans", f"the verdict's span {span.name!r} is {span.value}")
+            raise _violated(
+                "spans", f"the verdict's span {span.name!r} is {span.value}; use a finite number"
+            )
     if verdict.evidence_json and not _is_object(verdict.evidence_json):
         raise _violated("evidence_json", "the verdict's evidence is not a JSON object")
     return verdict

@@ -202,7 +202,7 @@ async def environment_at(
         if not named:
             there = ", ".join(sorted({one.name for one in reply.instances})) or "none"
             raise ConfigError(
-                f"the registry {registry} has no environment {name!r}; it has: {there}"
+                f"the registry {registry} has no environment {name!r}. Its environments: {there}"
             )
         if not offering:
             raise ConfigError(

@@ -93,7 +93,7 @@ class GroupStream:
         if cursor > self.store.finished:
             raise field_invalid(
                 field,
-                f"{cursor} is not a cursor of this session (the last is {self.store.finished}). "
+                f"{cursor} is not a cursor of this session (the last cursor is {self.store.finished}). "
                 "Start at 0 after a restart of the collector",
             )
 

@@ -57,7 +57,7 @@ async def test_alone_it_is_read_as_any_file(files: OutputFiles) -> None:
     files.journal.unlink()
     code, said = show(files.failures)
     assert code == 0
-    assert f"{files.failures} has no journal beside it" in said
+    assert f"{files.failures}: the journal is missing" in said
 
 
 async def test_a_page_of_it_names_the_run(

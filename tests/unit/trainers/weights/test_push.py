@@ -401,7 +401,7 @@ async def test_nothing_is_loaded_while_a_call_may_be_at_an_endpoint(weights: Pat
     async with fleet() as mesh:
         clock = mesh.peers[1].service._weights
         call = clock.begin()
-        with pytest.raises(PushFailed, match=r"step abort: 1 calls are still in flight"):
+        with pytest.raises(PushFailed, match=r"step abort: 1 calls did not end in time"):
             await mesh.push(weights, 1, in_flight="abort", timeout_s=0.5)
         assert not any(one.weights or one.is_paused for one in mesh.servers)
         aborts: list[str] = []
