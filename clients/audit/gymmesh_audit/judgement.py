@@ -170,7 +170,8 @@ def without_echoes(
         *(one for one in found if one.problem != "wins"),
         replace(
             first,
-            detail=f"{more}. If doing nothing is right in this task, list this finding in deliberate.yaml",
+            detail=f"{more}. If doing nothing is right in this task, list this finding in "
+            "deliberate.yaml",
         ),
     ]
 

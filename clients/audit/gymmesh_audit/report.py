@@ -47,8 +47,10 @@ def lines(report: Report) -> Iterator[str]:
         if one.reason:
             yield f"         because: {one.reason}"
     for name in report.idle:
-        yield f"  BAD    deliberate entry {name} has no finding. Remove the entry, or "
-            "correct the entry's attack"
+        yield (
+            f"  BAD    deliberate entry {name} has no finding. Remove the entry, or correct the "
+            "entry's attack"
+        )
     meant = len(report.findings) - len(report.open_weaknesses)
     yield f"  {_faults(report)}" + (f", {meant} deliberate" if meant else "")
 

@@ -41,7 +41,8 @@ async def connect(
         found = [one for one in directory.instances() if one.service == RESOURCE]
         if len(found) != 1:
             raise ConfigError(
-                f"{address} has {len(found)} environments; pass an address with exactly one environment"
+                f"{address} has {len(found)} environments; pass an address with exactly one "
+                "environment"
             )
         (instance,) = found
         resource = directory.peer(instance)

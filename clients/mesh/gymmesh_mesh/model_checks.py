@@ -215,7 +215,10 @@ async def _call(
     except MeshError as error:
         message, fix = without_fix(error), fix_of(error)
         if is_recorded:
-            fix = "pass a prompt of the recording with --prompt; a recording can't answer other prompts"
+            fix = (
+                "pass a prompt of the recording with --prompt; a recording can't answer other "
+                "prompts"
+            )
         elif error.reason == errors.ERROR_REASON_MODEL_TIMEOUT:
             fix = "raise --timeout, or check how busy the endpoint is"
         return replace(bare, reason=error.reason_name, message=message, fix=fix)

@@ -94,8 +94,8 @@ def _environment(
         return environment_alone(name, mesh.load())
     if mesh != MeshOptions():
         raise click.UsageError(
-            "--registry selects a running mesh, which already has a configuration. Remove the options "
-            "that configure a mesh, such as --config and --set"
+            "--registry selects a running mesh, which already has a configuration. Remove the "
+            "options that configure a mesh, such as --config and --set"
         )
     return environment_at(registry, name, security.over())
 

@@ -150,7 +150,8 @@ pace_options = grouped(
         metavar="SECONDS",
         help=(
             "How long an agent, model or environment may be unreachable before the run ends. "
-            "Rollouts that need the unreachable service wait. The wait does not count as an attempt."
+            "Rollouts that need the unreachable service wait. The wait does not count as an "
+            "attempt."
         ),
     ),
     option(

@@ -218,8 +218,8 @@ output_options = grouped(
         default="rollouts.jsonl",
         show_default=True,
         type=FILE,
-        help="Write completed rollouts to this file. Failed rollouts go to NAME.failures.jsonl, and "
-        "the journal, which makes the run resumable, to NAME.journal. Missing folders are "
+        help="Write completed rollouts to this file. Failed rollouts go to NAME.failures.jsonl, "
+        "and the journal, which makes the run resumable, to NAME.journal. Missing folders are "
         "created.",
     ),
     option("--overwrite", group=OptionGroup.OUTPUT, is_flag=True, help="Replace an existing run."),
@@ -236,8 +236,8 @@ output_options = grouped(
         group=OptionGroup.RESUME,
         multiple=True,
         metavar="WHICH",
-        help="With --resume: also run these rollouts again: failed, boundary=NAME (such as TOOL), task=ID, "
-        "or damaged (modified rows). Their old rows move to NAME.superseded.jsonl. "
+        help="With --resume: also run these rollouts again: failed, boundary=NAME (such as "
+        "TOOL), task=ID, or damaged (modified rows). Their old rows move to NAME.superseded.jsonl. "
         "Repeatable.",
     ),
     option(

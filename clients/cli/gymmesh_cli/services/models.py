@@ -205,7 +205,8 @@ def set_weights(
     "aliases",
     multiple=True,
     metavar="URL",
-    help="URL by which a model service calls an endpoint, if --endpoint has another URL. Repeatable.",
+    help="URL by which a model service calls an endpoint, if --endpoint has another URL. "
+    "Repeatable.",
 )
 @click.option(
     "--kind",

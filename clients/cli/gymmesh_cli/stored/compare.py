@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     default=10000,
     show_default=True,
     metavar="N",
-    help="Number of bootstrap draws. Also the number of sign flips, if all flips are too many to try.",
+    help="Number of bootstrap draws. Also the number of sign flips, if all flips are too many "
+    "to try.",
 )
 @click.option("--html", type=FILE, help="Also write an HTML page with charts.")
 @click.option("--overwrite", is_flag=True, help="Replace an existing page.")

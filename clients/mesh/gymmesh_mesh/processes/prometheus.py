@@ -49,8 +49,8 @@ def observed(config: MeshConfig, program: str) -> MeshConfig:
     _find(program)
     if not config.mesh.metrics:
         raise StartError(
-            "mesh.metrics is false, so there are no metrics for Prometheus. Set mesh.metrics to true, "
-            "or remove --observe"
+            "mesh.metrics is false, so there are no metrics for Prometheus. Set mesh.metrics to "
+            "true, or remove --observe"
         )
     if config.discovery.http_sd.endswith(":0") or not config.discovery.http_sd:
         # A port that stays when the discovery service is started again.

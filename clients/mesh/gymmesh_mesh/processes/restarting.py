@@ -81,7 +81,8 @@ class RestartedProcess:
         return (
             reason
             if not limit
-            else f"{reason}\nthe process was already restarted {limit} times, which is the limit (mesh.restarts)"
+            else f"{reason}\nthe process was already restarted {limit} times, which is the "
+            "limit (mesh.restarts)"
         )
 
     async def stop(self) -> None:

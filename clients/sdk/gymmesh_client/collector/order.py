@@ -52,7 +52,8 @@ def arrange(
     elif order is Order.INTERLEAVED:
         if iter(tasks) is tasks:
             raise ValueError(
-                "order interleaved reads the tasks several times. Pass a list instead of an iterator"
+                "order interleaved reads the tasks several times. Pass a list instead of an "
+                "iterator"
             )
         for repeat in everything:
             for task in tasks:

@@ -157,7 +157,8 @@ class RunServicer:
         if run is None:
             raise MeshError(
                 errors_pb2.ERROR_REASON_RUN_NOT_FOUND,
-                f"this collector has no run '{run_id}'; active runs: {', '.join(self._runs) or 'none'}",
+                f"this collector has no run '{run_id}'; active runs: "
+                f"{', '.join(self._runs) or 'none'}",
                 metadata={"run_id": run_id},
             )
         return run

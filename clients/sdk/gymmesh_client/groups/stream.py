@@ -93,8 +93,8 @@ class GroupStream:
         if cursor > self.store.finished:
             raise field_invalid(
                 field,
-                f"{cursor} is not a cursor of this session (the last cursor is {self.store.finished}). "
-                "Start at 0 after a restart of the collector",
+                f"{cursor} is not a cursor of this session (the last cursor is "
+                f"{self.store.finished}). Start at 0 after a restart of the collector",
             )
 
     async def groups(self, after: int, max_staleness: int | None) -> AsyncGenerator[Group, None]:

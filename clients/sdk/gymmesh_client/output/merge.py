@@ -86,8 +86,8 @@ class Part:
         session = latest_session(OutputFiles(path))
         if session is None:
             raise UserError(
-                f"{path} is in a folder without the run's journal. Pass the --output of each shard, and keep a "
-                "shard's files together"
+                f"{path} is in a folder without the run's journal. Pass the --output of each "
+                "shard, and keep a shard's files together"
             )
         shard = shard_of(session)
         if shard is None:
@@ -238,8 +238,8 @@ def _check_versions(first: Part, part: Part, accept: Collection[str]) -> None:
     if found and "environments" not in accept:
         raise UserError(
             f"{part.path} was collected with a different version of an environment or its verifier "
-            f"than {first.path} ({'; '.join(found)}). Collect this shard again with the same version, or "
-            "merge anyway with --accept-change environments"
+            f"than {first.path} ({'; '.join(found)}). Collect this shard again with the same "
+            "version, or merge anyway with --accept-change environments"
         )
 
 
@@ -288,8 +288,8 @@ def _groups(parts: Sequence[Part], readers: Sequence[RunReader]) -> Iterator[Seq
         group = [] if task_id is None else _group(readers[at], task_id, parts[at].repeats)
         if len(group) != parts[at].repeats:
             raise UserError(
-                f"{parts[at].path}: the journal and the rows do not match. Restore both files from a "
-                "copy, or collect the shard again with --overwrite"
+                f"{parts[at].path}: the journal and the rows do not match. Restore both files "
+                "from a copy, or collect the shard again with --overwrite"
             )
         yield group
 

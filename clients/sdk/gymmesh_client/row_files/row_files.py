@@ -90,8 +90,8 @@ class RowFiles:
             if max(size, 0) < end:
                 is_now = "is missing" if size < 0 else f"has {size} bytes"
                 raise UserError(
-                    f"{path} {is_now}, but the run's journal expects {end} bytes. Restore the file, or start "
-                    "again with --overwrite"
+                    f"{path} {is_now}, but the run's journal expects {end} bytes. Restore the "
+                    "file, or start again with --overwrite"
                 )
             if size > end:
                 self._disk.cut(self._fd(file), end)

@@ -246,9 +246,11 @@ class StepSeries:
                 ) from None
         elif self._source is not None or loaded.tasks is not None:
             raise UserError(
-                "state: was saved by a collector with tasks=; pass the same tasks= to this collector"
+                "state: was saved by a collector with tasks=; pass the same tasks= to this "
+                "collector"
                 if self._source is None
-                else "state: was saved by a collector without tasks=; remove tasks= of this collector"
+                else "state: was saved by a collector without tasks=; remove tasks= of this "
+                "collector"
             )
         self._numbered = True
         self.last_step = loaded.step

@@ -164,8 +164,8 @@ class TrlRollouts:
             return self._tasks[dumps(plain)]
         except KeyError:
             raise UserError(
-                "the trainer passed a prompt that is in none of the tasks. Use `rollouts.rows` as the "
-                "trainer's dataset"
+                "the trainer passed a prompt that is in none of the tasks. Use `rollouts.rows` "
+                "as the trainer's dataset"
             ) from None
 
     def _opened(self, trainer: Any) -> SyncCollector:
