@@ -303,7 +303,7 @@ async def test_tools_that_answer_something_else_leave_a_rollout_out(folder: Path
     assert left.code == 0, left.err
     assert "replayed      2 rollouts, 1 with differences" in left.out
     assert "add (call_1) answered '2 x apple: 4', now '2 x apple: 6'" in left.out
-    assert "skipped       1 whose replayed tool calls return different" in left.out
+    assert "skipped       1 rollouts whose replayed tool calls return different" in left.out
     judged = await reverify(
         folder, "ledger.py:Ledger", "--dry-run", "--json", "--on-difference", "judge", **dearer
     )

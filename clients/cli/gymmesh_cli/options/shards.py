@@ -73,7 +73,8 @@ shard_options = grouped(
         callback=_parsed,
         help=(
             "Collect one shard of the tasks: 0/4 is the first of four shards and has every "
-            "4th task, with all repeats. Needs --run-id and its own --output."
+            "4th task, with all repeats. All shards need the same --run-id; each shard needs a "
+            "separate --output."
         ),
     ),
 )

@@ -320,7 +320,7 @@ mesh_options = grouped(
         "environment",
         group=OptionGroup.MODELS,
         metavar="NAME",
-        help="Environment for tasks that name no environment.",
+        help="Environment for tasks that don't name an environment.",
     ),
 )
 
@@ -387,7 +387,7 @@ skip_invalid_option = option(
     group=OptionGroup.TASKS,
     is_flag=True,
     help="Skip invalid rows and rows that their environment rejects. NAME.skipped.jsonl lists "
-    "them with the reasons. The exit code is then 3.",
+    "the skipped rows and the reasons. The exit code is then 3.",
 )
 number_ids_option = option(
     "--number-repeated-ids",

@@ -164,7 +164,8 @@ async def _keep(handle: SandboxHandle, file: Path, address: str, name: str) -> N
     keep(file, KeptSandbox(address, name or grant.sandbox.service, grant))
     await handle.leave()
     echo(
-        f"kept {grant.sandbox.sandbox_id}. Use it with: gym-cli sandbox exec {file} COMMAND",
+        f"kept {grant.sandbox.sandbox_id}. Use the sandbox with: gym-cli sandbox exec {file} "
+        "COMMAND",
         err=True,
     )
 

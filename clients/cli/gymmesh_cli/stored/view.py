@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path),
     metavar="PATH",
     help=(
-        "A tokenizer.json, or the folder of one, to show token ids as text. Default: the "
+        "A tokenizer.json, or a folder with this file, to show token ids as text. Default: the "
         "tokenizer.json in the folder of the rows."
     ),
 )
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     "--bundle",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Write a static site of the rollouts to DIR instead of serving them.",
+    help="Write a static site of the rollouts to DIR instead of serving the rollouts.",
 )
 @click.option("--overwrite", is_flag=True, help="With --bundle: replace an existing bundle.")
 @click.option(

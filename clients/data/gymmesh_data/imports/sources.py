@@ -273,7 +273,8 @@ def _guess(
     elif needed:
         there = ", ".join(map(str, row)) or "none"
         raise RowRefused(
-            f"has no known prompt column. Name it: --column {key}=NAME (columns: {there[:200]})"
+            f"has no known prompt column. Name the column: --column {key}=NAME (columns: "
+            f"{there[:200]})"
         )
 
 

@@ -63,7 +63,8 @@ def _doubles(totals: Totals) -> Iterator[HealthWarning]:
     if mixed:
         text = (
             f"{len(mixed)} tasks have rollouts with different prompts, first "
-            f"{mixed[0].task_id!r}. Ids are only unique within a task file, and all rollouts of "
+            f"{mixed[0].task_id!r}. All rollouts with one id count as repeats, but ids are only "
+            "unique within a task file. "
             "one id count as repeats. Profile different task files separately"
         )
         yield HealthWarning("mixed_tasks", text, {"tasks": len(mixed), "of": len(totals.tasks)})

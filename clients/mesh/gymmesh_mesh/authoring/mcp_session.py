@@ -207,7 +207,7 @@ async def environment_at(
         if not offering:
             raise ConfigError(
                 f"environment {name!r} at the registry {registry} does not offer its tools over "
-                f"MCP. Start it with environments.{name}.mcp={{}}"
+                f"MCP. Start the environment with environments.{name}.mcp={{}}"
             )
         # Any of them would do: each holds its own sessions.
         yield _offered(directory, secrets.choice(offering))

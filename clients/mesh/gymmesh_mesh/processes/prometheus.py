@@ -64,8 +64,8 @@ def _find(binary: str) -> str:
     found = shutil.which(binary)
     if found is None:
         raise StartError(
-            f"there is no program '{binary}'. Install Prometheus, or pass its path with "
-            "--prometheus PATH"
+            f"there is no program '{binary}'. Install Prometheus, or pass the path of the "
+            "program with --prometheus PATH"
         )
     return found
 

@@ -342,7 +342,7 @@ class GroupShares:
                 raise field_invalid(
                     "consumers",
                     f"is {claim.consumers}, but {connected[0].name} is connected as one of "
-                    f"{self.consumers} consumers. End all consumers before you change the number",
+                    f"{self.consumers} consumers. Stop all consumers before you change the number",
                 )
             for one in self._members.values():
                 self._bury(one)

@@ -279,7 +279,7 @@ def check_arguments(args: Any, *, several: bool, evaluation: bool, experts: bool
         if several and compares_groups(args) and not args.custom_reward_post_process_path:
             wrong.append(
                 "--custom-reward-post-process-path: is missing. If a rollout has several samples, "
-                "slime would compare rewards of different groups. Set it to "
+                "slime would compare rewards of different groups. Set this option to "
                 "gymmesh_trainers.slime.group_rewards, or create GymmeshGenerate with several=False"
             )
     if wrong:

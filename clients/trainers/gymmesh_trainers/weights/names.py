@@ -55,6 +55,7 @@ def check_folder(folder: Path, *, is_adapter: bool) -> None:
         raise UserError(f"{folder}: has no adapter_config.json. Save the adapter as PEFT does")
     if not is_adapter and has_config:
         raise UserError(
-            f"{folder}: is an adapter (adapter_config.json). Pass its name: --adapter NAME of the "
+            f"{folder}: is an adapter (adapter_config.json). Pass the adapter's name: --adapter "
+            "NAME of the "
             'command, adapter="NAME" in Python'
         )
