@@ -83,7 +83,8 @@ def _make_room(folder: Path, overwrite: bool) -> None:
     if folder.is_dir() and any(folder.iterdir()):
         if not (folder / _MARK).is_file():
             raise UserError(
-                f"{folder} is not empty, and gym-cli view --bundle did not write it. Choose another "
+                f"{folder} is not empty, and gym-cli view --bundle did not write it. Choose "
+                "another "
                 "folder with --bundle"
             )
         if not overwrite:

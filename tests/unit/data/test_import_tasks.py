@@ -91,7 +91,7 @@ async def test_a_worked_solution_gives_its_final_answer(
 def test_an_expected_answer_that_is_prose_is_refused(tmp_path: Path, answer: str) -> None:
     row = {"question": "How many?", "answer": answer}
     with pytest.raises(
-        UserError, match=r"rows.jsonl:1: expected_answer: .* no answer can match it"
+        UserError, match=r"rows.jsonl:1: expected_answer: .* no answer can match this"
     ):
         imported(tmp_path, row)
     assert imported(tmp_path, row, keep_prose=True)["expected_answer"] == answer.strip()

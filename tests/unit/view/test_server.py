@@ -118,7 +118,7 @@ async def test_nothing_can_be_changed(client: Client) -> None:
     [
         ("api/rollouts?min_reward=x", "min_reward: must be a number"),
         ("api/rollouts?offset=-1", "offset: must be a whole number"),
-        ("api/rollouts?sort=colour", "there is no order 'colour'"),
+        ("api/rollouts?sort=colour", "'colour' is not a column to sort by"),
         ("api/rollout", "key: is missing"),
         ("api/rollout?key=none", "there is no rollout 'none'"),
         ("api/rollout?key=1.2.3", "there is no rollout '1.2.3'"),

@@ -38,7 +38,12 @@ _LOOK_S: Final = 0.5
     metavar="ID",
     help="The task's id. Default: the first task.",
 )
-@option("--seed", group=OptionGroup.TASKS, type=int, help="Session seed, instead of the task's.")
+@option(
+    "--seed",
+    group=OptionGroup.TASKS,
+    type=int,
+    help="Seed of the session. Default: the task's seed.",
+)
 @option(
     "--registry",
     group=OptionGroup.MODELS,

@@ -313,7 +313,7 @@ mesh_options = grouped(
         type=click.Choice(["auto", "chat", "responses"]),
         default="auto",
         show_default=True,
-        help="The API of --model-url. auto: chat.",
+        help="The API of --model-url. auto selects chat.",
     ),
     option(
         "--env",

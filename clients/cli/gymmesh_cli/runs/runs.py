@@ -30,7 +30,7 @@ _CONTROLS: Final = (
     (
         "cancel",
         "Cancel the running rollouts, then stop.",
-        "Finished rollouts are kept. `gym-cli collect --resume` runs the others.",
+        "Finished rollouts are kept. `gym-cli collect --resume` runs the other rollouts.",
     ),
 )
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     default=1.0,
     show_default=True,
     metavar="R",
-    help="For pass@k: reward at which a rollout solves its task.",
+    help="For pass@k: a rollout with at least this reward solves its task.",
 )
 @click.option(
     "--most",

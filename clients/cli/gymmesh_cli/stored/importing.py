@@ -28,7 +28,7 @@ _FORMATS: Final = (_KNOWN, "hf", "messages", "openai-evals", "verifiers", "inspe
     type=click.Choice(_FORMATS),
     default=_KNOWN,
     show_default=True,
-    help="Format of the files; see below.",
+    help="Format of the files. The formats are listed below.",
 )
 @click.option(
     "--dataset",

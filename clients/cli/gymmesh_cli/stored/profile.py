@@ -37,7 +37,7 @@ _LONGEST_CELL: Final = 100
     default=1.0,
     show_default=True,
     metavar="R",
-    help="Reward at which a rollout solves its task.",
+    help="A rollout with at least this reward solves its task.",
 )
 @click.option(
     "--answer",

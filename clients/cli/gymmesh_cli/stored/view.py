@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     "runs",
     multiple=True,
     metavar="ID",
-    help="Show an active run, by a prefix of its id. live: all active runs.",
+    help="Show the active run with this id, or with an id that starts with this text. live: "
+    "show all active runs.",
 )
 @click.option(
     "--port",

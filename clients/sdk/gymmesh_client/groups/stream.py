@@ -85,7 +85,8 @@ class GroupStream:
             raise MeshError(
                 errors_pb2.ERROR_REASON_RUN_STATE,
                 f"the groups of this run are already read by {self.readers}, so {readers} can't "
-                "read these groups. Give all readers a consumer name, or use one reader without a name",
+                "read these groups. Give all readers a consumer name, or use one reader without "
+                "a name",
             )
 
     def check_cursor(self, field: str, cursor: int) -> None:
