@@ -325,7 +325,7 @@ async def test_rollouts_with_turns_are_not_replayed(folder: Path, kept: bool) ->
         )
     else:
         done.said(
-            "environment 'shop' takes turns, which a replay of tool calls does not repeat",
+            "environment 'shop' takes turns and does not keep its final state. A replay of",
             "Set keep_state in the environment's class",
         )
 

@@ -72,7 +72,7 @@ class TinkerEngine:
         if params.stop:
             raise ValueError("stop: Tinker can't stop at texts and at token ids in one call")
         if params.min_p:
-            raise ValueError("min_p: Tinker does not support min_p; remove it")
+            raise ValueError("min_p: Tinker does not support min_p; remove min_p")
         asked = params.as_dict()
         asked.pop("min_p", None)
         version = self._version

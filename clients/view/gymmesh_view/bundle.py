@@ -84,8 +84,7 @@ def _make_room(folder: Path, overwrite: bool) -> None:
         if not (folder / _MARK).is_file():
             raise UserError(
                 f"{folder} is not empty, and gym-cli view --bundle did not write it. Choose "
-                "another "
-                "folder with --bundle"
+                "another folder with --bundle"
             )
         if not overwrite:
             raise UserError(

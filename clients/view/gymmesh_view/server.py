@@ -210,8 +210,7 @@ def static_file(name: str) -> bytes:
     except OSError:
         raise UserError(
             f"the page's file {name} is missing. Build the page with `make view`, or install "
-            "gymmesh "
-            "from a wheel"
+            "gymmesh from a wheel"
         ) from None
 
 

@@ -80,8 +80,7 @@ security_options = grouped(
         envvar="GYMMESH_SERVER_NAME",
         metavar="NAME",
         help="Name in the services' certificates, if this name differs from the host of the "
-        "services' address. "
-        "[env: GYMMESH_SERVER_NAME]",
+        "services' address. [env: GYMMESH_SERVER_NAME]",
     ),
     option(
         "--token-file",

@@ -179,15 +179,15 @@ def _refuse_live(name: str, about: resource_pb2.GetEnvironmentResponse) -> None:
     by_session = about.verify_needs_session and not about.judges_groups
     if by_session and not about.keeps_state and about.tools_replayable and about.multi_turn:
         raise UserError(
-            f"environment {name!r} takes turns, which a replay of tool calls does not "
-            "repeat, and does not keep its final state. So its stored rollouts can't be "
-            "judged again. Set keep_state in the environment's class, "
-            "or select the other environments with --environment NAME"
+            f"environment {name!r} takes turns and does not keep its final state. A replay of "
+            "tool calls does not repeat turns, so the environment's stored rollouts can't be "
+            "judged again. Set keep_state in the environment's class, or select the other "
+            "environments with --environment NAME"
         )
     if by_session and not (about.keeps_state or about.tools_replayable):
         raise UserError(
-            f"environment {name!r} needs the live session to score a rollout. It neither "
-            "keeps the final state nor allows a replay of its tools, so its stored "
+            f"environment {name!r} needs the live session to score a rollout. The environment "
+            "neither keeps the final state nor allows a replay of its tools, so the stored "
             "rollouts can't be judged again. Set keep_state or tools_replayable in the "
             "environment's class, or select the other environments with --environment "
             "NAME"

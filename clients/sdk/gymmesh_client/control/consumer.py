@@ -156,8 +156,7 @@ class GroupConsumer:
                 raise
             _LOG.warning(
                 "%s: the collector ended before %d groups were acknowledged, and treats these "
-                "groups as "
-                "not received: %s",
+                "groups as not received: %s",
                 self._request.consumer,
                 len(done),
                 error,

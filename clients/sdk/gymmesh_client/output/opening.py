@@ -82,8 +82,7 @@ def check(files: OutputFiles, identity: RunIdentity, options: OpenOptions) -> li
     elif used and not options.overwrite:
         raise UserError(
             f"{used[0]} already exists and is not empty. Resume the run with --resume, replace "
-            "the file with "
-            "--overwrite, or choose another --output"
+            "the file with --overwrite, or choose another --output"
         )
     if not options.resume:
         refuse_foreign_files(files)

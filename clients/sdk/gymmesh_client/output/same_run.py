@@ -49,8 +49,7 @@ def check_new_run(files: OutputFiles, run_id: str) -> None:
     if session is not None and session.get("run_id") == run_id:
         raise UserError(
             f"{files.shown} already holds run {run_id}. To replace this run, pass a different "
-            "--run-id "
-            "with --overwrite. To continue this run, use --resume instead of --overwrite"
+            "--run-id with --overwrite. To continue this run, use --resume instead of --overwrite"
         )
 
 

@@ -33,8 +33,7 @@ def refuse_seed(seed: object, task_id: str, engine: str) -> None:
     if seed is not None:
         raise UserError(
             f"task {task_id}: seed: {engine} does not support a seed per call; remove the seed "
-            "from the "
-            "task"
+            "from the task"
         )
 
 

@@ -184,8 +184,8 @@ async def open_place(
     elif model is not None and not isinstance(model, str):
         raise UserError(
             "model: a remote mesh has its own models. Pass the name of one of the mesh's "
-            "models. Or "
-            "also pass relay=, the address of a relay of that mesh. Or collect in this process"
+            "models. Or also pass relay=, the address of a relay of that mesh. Or collect in this "
+            "process"
         )
     if addresses:
         opened = remote_mesh(addresses, security=security)

@@ -99,7 +99,7 @@ class StepSeries:
     async def begin(self, step: Step) -> None:
         """Make ready for a step."""
         if self._step is not None and self._step.is_entered:
-            raise RuntimeError(f"step {self._step.number} is still open; close it first")
+            raise RuntimeError(f"step {self._step.number} is still open; close the step first")
         if self._step is not None:
             await self._step.close()
         if not self._numbered:
