@@ -64,6 +64,6 @@ async def test_a_page_of_it_names_the_run(
     files: OutputFiles, caplog: pytest.LogCaptureFixture
 ) -> None:
     find_sources([files.failures])
-    assert "has no journal" not in caplog.text
+    assert "the journal is missing" not in caplog.text
     run = files.rows.with_name("out.jsonl") if files.compressed else files.rows
     assert caplog.text.rstrip().endswith(f"pass the run's output instead: {run}")
