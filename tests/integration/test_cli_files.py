@@ -115,7 +115,7 @@ async def test_no_other_input_is_an_output(bench: Bench, endpoint: FakeEndpoint)
 async def test_a_file_that_is_no_run_is_not_replaced(bench: Bench, endpoint: FakeEndpoint) -> None:
     bench.output.write_text('{"my": "data"}\n')
     done = await refused(bench, *bench.collect("--overwrite"))
-    done.said("rollouts.jsonl is not a run's output, so it is not replaced")
+    done.said("rollouts.jsonl is not a run's output, so the file is not replaced")
     assert endpoint.requests == []
 
 
