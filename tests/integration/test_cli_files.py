@@ -115,7 +115,7 @@ async def test_no_other_input_is_an_output(bench: Bench, endpoint: FakeEndpoint)
 async def test_a_file_that_is_no_run_is_not_replaced(bench: Bench, endpoint: FakeEndpoint) -> None:
     bench.output.write_text('{"my": "data"}\n')
     done = await refused(bench, *bench.collect("--overwrite"))
-    done.said("rollouts.jsonl is not a run's output, so it is not replaced")
+    done.said("rollouts.jsonl is not a run's output, so the file is not replaced")
     assert endpoint.requests == []
 
 
@@ -178,7 +178,7 @@ async def test_rows_that_name_other_agents_are_said_once_or_refused(
         row["agent_ref"] = {"type": "responses_api_agents", "name": name}
     write_tasks(bench.tasks.parent, rows)
     done = await refused(bench, *bench.collect("--refuse-other-agents"))
-    named = "agent_ref.name: names agent 'other_agent', but agent 'tool_loop' would run it"
+    named = "agent_ref.name: names agent 'other_agent', but agent 'tool_loop' would run the row"
     done.said(f"{bench.tasks}:2: {named}", f"{bench.tasks}:3: ")
     assert endpoint.requests == []
     done = await gym(*bench.collect())

@@ -122,7 +122,7 @@ def test_a_title_that_is_taken_for_the_work_is_told_once_in_a_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     rows = titled(tmp_path, monkeypatch)
-    said = "its main conversation is one call without tools, but actor conversation-1"
+    said = "the main conversation is one call without tools, but actor conversation-1"
     assert capfd.readouterr().out.count(said) == 1
     assert rows.with_name("out.errors.log").read_text(encoding="utf-8").count(said) == 1
     actors = [

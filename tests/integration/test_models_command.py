@@ -98,7 +98,7 @@ async def test_failures_say_what_to_do(server: FakeEndpoint, tmp_path: Path) -> 
     assert rows["good"]["text"] == "ok"
     assert rows["good"]["latency_s"] > 0
     assert "tools" not in rows["good"]["capabilities"]
-    assert rows["good"]["no_tools"] == "text and no tool call: ok"
+    assert rows["good"]["no_tools"] == "only text: ok"
     assert "did you mean 'max_tokens_key'" in rows["wrong"]["message"]
     assert "fix: start the endpoint, or correct host and port in 'url'" in done.out
     assert "fix: correct 'api_key'" in done.out
@@ -109,7 +109,7 @@ async def test_failures_say_what_to_do(server: FakeEndpoint, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("replies", "seen"),
     [
-        ([fake.text("42")], "text and no tool call: 42"),
+        ([fake.text("42")], "only text: 42"),
         ([fake.text("")], "neither a tool call nor text"),
         ([fake.answer(None, [("c", "add", "{left: 1")])], "not a JSON object: {left: 1"),
         ([fake.answer(None, [("c", "add", "[1, 2]")])], "not a JSON object: [1, 2]"),

@@ -128,7 +128,7 @@ async def test_what_cannot_be_judged_has_a_cause_and_no_reward(folder: Path) -> 
         assert row["failure"]["previous"][0]["reward"] == 0.0
     # Going on judges what failed, and nothing else; but not by another version of the verifier.
     refused = await reverify(folder, "-o", "new.jsonl", "--resume", version="lenient")
-    refused.said("was started with different environments, options or versions of them")
+    refused.said("was started with different environments, or different options or versions of")
     again = await reverify(folder, "-o", "new.jsonl", "--resume", "--json", version="2")
     assert (again.code, changed(again)["kept_from_earlier"]) == (3, 10)
 

@@ -268,7 +268,10 @@ async def test_a_function_that_reads_a_state_that_was_not_kept_gives_no_reward(
     assert "the session of this rollout has ended and its state was not kept" in done.err
     live = await reverify(folder, "shop.py:Shop", "--dry-run")
     assert live.code == 1
-    assert "skipped       2 whose session ended and whose final state was not kept" in live.out
+    assert (
+        "skipped       2 rollouts whose session ended and whose final state was not kept"
+        in live.out
+    )
 
 
 async def test_stored_calls_are_replayed_where_tools_may_be(folder: Path) -> None:
@@ -300,7 +303,7 @@ async def test_tools_that_answer_something_else_leave_a_rollout_out(folder: Path
     assert left.code == 0, left.err
     assert "replayed      2 rollouts, 1 with differences" in left.out
     assert "add (call_1) answered '2 x apple: 4', now '2 x apple: 6'" in left.out
-    assert "skipped       1 whose replayed tool calls return different" in left.out
+    assert "skipped       1 rollouts whose replayed tool calls return different" in left.out
     judged = await reverify(
         folder, "ledger.py:Ledger", "--dry-run", "--json", "--on-difference", "judge", **dearer
     )
@@ -316,10 +319,13 @@ async def test_rollouts_with_turns_are_not_replayed(folder: Path, kept: bool) ->
     done = await reverify(folder, "talking.py:Talking", "--dry-run", "--set", keep)
     assert done.code == 1
     if kept:  # what could be kept: a rollout may have a state, of another version of the class
-        assert "skipped       2 with turns of the environment (turns can't be replayed)" in done.out
+        assert (
+            "skipped       2 rollouts with turns of the environment (turns can't be replayed)"
+            in done.out
+        )
     else:
         done.said(
-            "environment 'shop' takes turns, which a replay of tool calls does not repeat",
+            "environment 'shop' takes turns and does not keep its final state. A replay of",
             "Set keep_state in the environment's class",
         )
 
@@ -344,7 +350,10 @@ async def test_rollouts_of_several_actors_are_not_replayed(folder: Path) -> None
     done = await reverify(folder, "ledger.py:Ledger", "--dry-run")
     assert done.code == 0, done.err
     assert "replayed      1 rollouts, 0 with differences" in done.out
-    assert "skipped       1 of several actors (their calls have no order for a replay" in done.out
+    assert (
+        "skipped       1 rollouts of several actors (the order of the actors' calls is unknown"
+        in done.out
+    )
 
 
 async def test_kept_states_go_into_no_export_and_no_bundle(folder: Path) -> None:

@@ -167,7 +167,7 @@ async def test_the_health_port_has_the_health_of_the_process_and_nothing_else(me
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["agent", "nobody"], "there is no agent 'nobody' in the configuration, which has 'tool_"),
+        (["agent", "nobody"], "configuration has no agent 'nobody'. Services of this kind: 'tool_"),
         (["agent", "tool_loop"], "Pass its address with --discovery HOST:PORT"),
         (["discovery", "--discovery", "127.0.0.1:1"], "does not register itself; remove"),
         (

@@ -55,8 +55,8 @@ def read_deliberate(path: Path) -> list[Meant]:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
     except (msgspec.ValidationError, msgspec.DecodeError) as error:
         raise ConfigError(
-            f"{path}: {error}. Each entry needs the keys `attack` and `reason`, and may have "
-            "`task`, `options` and `optional`"
+            f"{path}: {error}. Each entry needs the keys `attack` and `reason`. The keys `task`, "
+            "`options` and `optional` may be omitted"
         ) from None
 
 

@@ -115,7 +115,7 @@ def target_of(
             continue
         floor = baseline if baseline is not None else 0.0
         if one.reward <= max(floor, 0.0) + _ROUNDING and one.reward < 1.0 - _ROUNDING:
-            detail = f"it earns {one.reward:g}, no more than an empty answer"
+            detail = f"it earns {one.reward:g}, but an empty answer earns at least as much"
             findings.append(_found(one, "loses", detail))
             continue
         best = one.reward if best is None else max(best, one.reward)
@@ -165,11 +165,13 @@ def without_echoes(
     if not wins or not won.issuperset(CONTENT_FREE) or not (every or SILENCE in won):
         return list(found)
     first = next((one for one in wins if one.attack == SILENCE), wins[0])
-    more = f"{first.detail}. {len(wins) - 1} other wrong answers win, too"
+    more = f"{first.detail}. {len(wins) - 1} other wrong answers also win"
     return [
         *(one for one in found if one.problem != "wins"),
         replace(
-            first, detail=f"{more}. If doing nothing is right here, list it in deliberate.yaml"
+            first,
+            detail=f"{more}. If doing nothing is right in this task, list this finding in "
+            "deliberate.yaml",
         ),
     ]
 

@@ -12,9 +12,9 @@ from gymmesh_audit.judgement import Report, Weakness
 # From so many on, attacks that came out alike are one line.
 _MANY = 6
 _GIVE = (
-    "Define expected(task) in the environment, or name the row's key that has the answer with "
-    "--gold KEY. A service in another language implements AuditService.GetExpected, which its "
-    "operator must permit."
+    "Define expected(task) in the environment, or pass --gold KEY, where KEY is the row's key with "
+    "the answer. A service in another language implements AuditService.GetExpected, and the "
+    "operator of the service must permit this call."
 )
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 60rem; color: #222 }
@@ -47,7 +47,10 @@ def lines(report: Report) -> Iterator[str]:
         if one.reason:
             yield f"         because: {one.reason}"
     for name in report.idle:
-        yield f"  BAD    deliberate entry {name} has no finding. Remove it, or correct its attack"
+        yield (
+            f"  BAD    deliberate entry {name} has no finding. Remove the entry, or correct the "
+            "entry's attack"
+        )
     meant = len(report.findings) - len(report.open_weaknesses)
     yield f"  {_faults(report)}" + (f", {meant} deliberate" if meant else "")
 

@@ -122,7 +122,7 @@ def say_unverified(path: Path) -> None:
             *(path, run),
         )
         return
-    _LOG.warning("%s has no journal beside it, so changed rows can't be detected", path)
+    _LOG.warning("%s: the journal is missing, so changed rows can't be detected", path)
 
 
 def _file(path: Path) -> Iterator[StoredRollout]:

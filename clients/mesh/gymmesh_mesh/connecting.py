@@ -40,7 +40,10 @@ async def connect(
     async with remote_environments([address], security=security) as directory:
         found = [one for one in directory.instances() if one.service == RESOURCE]
         if len(found) != 1:
-            raise ConfigError(f"{address} has {len(found)} environments; pass the address of one")
+            raise ConfigError(
+                f"{address} has {len(found)} environments; pass an address with exactly one "
+                "environment"
+            )
         (instance,) = found
         resource = directory.peer(instance)
         about = await resource.GetEnvironment(

@@ -216,7 +216,8 @@ async def _call(
         message, fix = without_fix(error), fix_of(error)
         if is_recorded:
             fix = (
-                "pass a prompt of the recording with --prompt; a recording answers no other prompts"
+                "pass a prompt of the recording with --prompt; a recording can't answer other "
+                "prompts"
             )
         elif error.reason == errors.ERROR_REASON_MODEL_TIMEOUT:
             fix = "raise --timeout, or check how busy the endpoint is"
@@ -261,7 +262,7 @@ def _without_call(response: responses_pb2.Response) -> str:
     calls = [item.function_call for item in response.output if item.HasField("function_call")]
     if not calls:
         text = " ".join(text_of(item) for item in response.output if item.HasField("message"))
-        return f"text and no tool call: {excerpt(text)}" if text else "neither a tool call nor text"
+        return f"only text: {excerpt(text)}" if text else "neither a tool call nor text"
     call = calls[0]
     if call.name != _TOOL:
         return f"a call of the tool '{excerpt(call.name)}', which was not offered"

@@ -284,19 +284,21 @@ def checked_session(info: dict[str, Any]) -> dict[str, Any]:
     written the file. Raises BadRecord.
     """
     if not is_run_id(info.get("run_id")):
-        raise BadRecord("its run_id is invalid")
+        raise BadRecord("the run_id of the session is invalid")
     for key, least, most in _NUMBERS:
         value = info.get(key)
         if key in info and not (type(value) is int and least <= value <= most):
             raise BadRecord(f"the session's '{key}' is not a whole number from {least} to {most}")
     shard = info.get("shard")
     if shard is not None and not _is_shard(shard):
-        raise BadRecord("its shard is not an index and count")
+        raise BadRecord("the shard of the session is not an index and a count")
     shard_rows, zstd = info.get("shard_rows"), info.get("zstd", False)
     if shard_rows is not None and not (type(shard_rows) is int and shard_rows > 0):
-        raise BadRecord("its shard_rows is not a whole number of at least 1")
+        raise BadRecord("the shard_rows of the session is not a whole number of at least 1")
     if type(zstd) is not bool or type(info.get("identity", {})) is not dict:
-        raise BadRecord("its zstd must be true or false, and its identity an object")
+        raise BadRecord(
+            "the session's zstd must be true or false, and the session's identity must be an object"
+        )
     return info
 
 

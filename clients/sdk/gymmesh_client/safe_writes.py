@@ -66,7 +66,8 @@ def refuse_foreign(path: Path, is_ours: Callable[[Path], bool], what: str) -> No
             raise UserError(f"{path} is not a file. Choose another --output")
         if about.st_size and not is_ours(path):
             raise UserError(
-                f"{path} is not {what}, so it is not replaced. Move it, or choose another --output"
+                f"{path} is not {what}, so the file is not replaced. Move the file, or choose "
+                "another --output"
             )
     except FileNotFoundError:
         return
@@ -79,8 +80,8 @@ def refuse_used(path: Path, *, overwrite: bool) -> None:
     with contextlib.suppress(OSError):
         if not overwrite and path.stat().st_size:
             raise UserError(
-                f"{path} already exists and is not empty. Replace it with --overwrite, or choose "
-                "another --output"
+                f"{path} already exists and is not empty. Replace the file with --overwrite, or "
+                "choose another --output"
             )
 
 

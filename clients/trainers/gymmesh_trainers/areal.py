@@ -193,7 +193,7 @@ def row_of(rollout: Rollout, sample: TrainingSample, reward: float) -> dict[str,
     if not logprobs:
         raise UserError(
             f"rollout {rollout.id} of task {rollout.task.id}: the engine returned no usable log "
-            "probabilities. AReaL needs one for every sampled token"
+            "probabilities. AReaL needs a log probability for every sampled token"
         )
     return _tensors(sample.tokens, sample.mask, logprobs, sample.weights_versions, reward)
 

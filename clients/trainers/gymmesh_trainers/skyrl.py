@@ -143,7 +143,9 @@ class GymmeshGenerator:
         self, rollouts: Sequence[Rollout | FailedRollout], ids: Sequence[Any] | None
     ) -> dict[str, Any]:
         if self._step_wise and ids is None:
-            raise UserError("trajectory_ids: are missing, but step-wise training needs them")
+            raise UserError(
+                "trajectory_ids: is missing, but step-wise training needs this argument"
+            )
         for rollout in rollouts:
             refuse_images(rollout, "SkyRL")
         kept = [self._kept(rollout) for rollout in rollouts]

@@ -72,7 +72,7 @@ class TinkerEngine:
         if params.stop:
             raise ValueError("stop: Tinker can't stop at texts and at token ids in one call")
         if params.min_p:
-            raise ValueError("min_p: Tinker does not support min_p; remove it")
+            raise ValueError("min_p: Tinker does not support min_p; remove min_p")
         asked = params.as_dict()
         asked.pop("min_p", None)
         version = self._version
@@ -203,7 +203,7 @@ def _metrics(rollout: Rollout, actor: str) -> dict[str, float | int]:
 
 def _errors(group: RolloutGroup) -> list[types.RolloutError]:
     failed = [types.RolloutError(one.reason, f"{one.boundary}: {one.why}") for one in group.failed]
-    unscored = "the rollout has no verdict, which is not a reward of 0"
+    unscored = "the rollout has no verdict. A missing verdict does not count as a reward of 0"
     return failed + [types.RolloutError("Unscored", unscored) for _ in group.unscored]
 
 

@@ -209,8 +209,8 @@ def static_file(name: str) -> bytes:
         return files("gymmesh_view").joinpath("static", name).read_bytes()
     except OSError:
         raise UserError(
-            f"the page's file {name} is missing. Build it with `make view`, or install gymmesh "
-            "from a wheel"
+            f"the page's file {name} is missing. Build the page with `make view`, or install "
+            "gymmesh from a wheel"
         ) from None
 
 

@@ -103,7 +103,7 @@ def read_vocabulary(path: Path) -> Vocabulary:
         line = " ".join(str(error).split())[:200]
         raise UserError(
             f"{file} cannot be read as a {FILE}: {line}. Pass the {FILE} of the model, or the "
-            f"folder that has it"
+            "folder with this file"
         ) from None
 
 

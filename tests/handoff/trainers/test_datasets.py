@@ -53,7 +53,10 @@ def test_verl_reads_demonstrations(rollouts: Path, tmp_path: Path, tokenizer: An
     summary = exported(rollouts, path, "verl-sft", GOOD)
     # Two tools of different parameters are united in a table, and this is said.
     assert (
-        summary.losses["tools whose schemas get nulls because a table has one schema for all"] == 4
+        summary.losses[
+            "tools whose schemas get nulls because all tools of a table share one schema"
+        ]
+        == 4
     )
     config = OmegaConf.create({"max_length": 2048, "pad_mode": "no_padding"})
     data = MultiTurnSFTDataset(str(path), tokenizer, config)

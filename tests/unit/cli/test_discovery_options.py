@@ -58,7 +58,7 @@ async def test_targets_of_collect(tmp_path: Path) -> None:
         (
             ["--agent", "consul://a:1/x", "--agent", "127.0.0.1:1"],
             2,
-            ["Pass only this --agent"],
+            ["Remove the other --agent options"],
         ),
         (["--agent", "consul://a/x"], 2, ["expected consul://HOST:PORT/AGENT"]),
         (

@@ -244,7 +244,7 @@ async def test_without_hand_out_there_are_none(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="hand_out"):
         await anext(run.groups())
     await run.run(tasks(1))
-    with pytest.raises(ValueError, match="interleaved"):
+    with pytest.raises(ValueError, match="INTERLEAVED"):
         CollectOptions(hand_out=1, repeats=2, order=Order.INTERLEAVED)
 
 

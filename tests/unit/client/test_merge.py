@@ -290,7 +290,9 @@ async def test_a_shard_that_is_not_finished_is_named(tmp_path: Path) -> None:
     await collect(unfinished, Shard(1, 2), 8, 1, stop_after=1)
     says = r"unfinished\.jsonl: 3 of the 4 rollouts of shard 1/2 have no outcome"
     await refused([paths[0], unfinished], tmp_path, says)
-    await refused([tmp_path / "nothing.jsonl"], tmp_path, "has no journal beside it")
+    await refused(
+        [tmp_path / "nothing.jsonl"], tmp_path, "is in a folder without the run's journal"
+    )
 
 
 async def test_a_shard_that_is_being_collected_is_not_merged(tmp_path: Path) -> None:

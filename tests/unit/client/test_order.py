@@ -47,7 +47,7 @@ def test_every_repeat_has_one_turn(order: Order, repeats: int, lengths: list[int
 
 
 def test_orders_say_what_they_need() -> None:
-    for order, words in ((Order.INTERLEAVED, "more than once"), (Order.LONGEST_FIRST, "index")):
+    for order, words in ((Order.INTERLEAVED, "several times"), (Order.LONGEST_FIRST, "index")):
         with pytest.raises(ValueError, match=words):
             list(arrange(iter(tasks(2)), 2, order))
 

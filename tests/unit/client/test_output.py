@@ -314,10 +314,12 @@ async def test_rows_that_were_taken_away_are_missed(tmp_path: Path) -> None:
     files = files_in(tmp_path)
     await collect(begin(files), THREE)
     files.rows.write_bytes(files.rows.read_bytes()[:-1])
-    with pytest.raises(UserError, match=r"rollouts.jsonl has \d+ bytes, but its journal expects"):
+    with pytest.raises(
+        UserError, match=r"rollouts.jsonl has \d+ bytes, but the run's journal expects"
+    ):
         resume(files)
     files.rows.unlink()
-    with pytest.raises(UserError, match=r"rollouts.jsonl is gone, but"):
+    with pytest.raises(UserError, match=r"rollouts.jsonl is missing, but"):
         resume(files)
 
 

@@ -181,8 +181,8 @@ def test_the_same_id_twice(tmp_path: Path) -> None:
     _, problem = read(tmp_path / "t.jsonl", row, row)
     assert isinstance(problem, TaskProblem)
     assert problem.at(Path("t.jsonl")) == (
-        "t.jsonl:2: task_id: line 1 already has the id 'a'. Ids must be unique; number them with "
-        "--number-repeated-ids"
+        "t.jsonl:2: task_id: line 1 already has the id 'a'. Ids must be unique. To number repeated "
+        "ids, add --number-repeated-ids"
     )
 
 

@@ -49,7 +49,7 @@ TITLE_FIRST = (("", "", NONE), ("conversation-1", "", TOOLS), ("conversation-1",
 async def test_work_behind_a_title_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     rollouts = [made(*TITLE_FIRST, rollout_id=f"ro-{number}") for number in (1, 2)]
     (said,) = await told(caplog, *rollouts)
-    assert said.startswith("rollout ro-1: its main conversation is one call without tools")
+    assert said.startswith("rollout ro-1: the main conversation is one call without tools")
     assert "conversation-1 made calls with tools" in said
     assert "side_calls" in said
 

@@ -214,7 +214,7 @@ def test_the_best_of_each_task(tmp_path: Path) -> None:
     rows = write_rows(tmp_path / "rows.jsonl", found)
     records, summary = exported(rows, "messages", ExportOptions(Selection(per_task=2)))
     assert [one["messages"][-1]["content"] for one in records] == ["a2", "a5", "b1", "b3"]
-    assert summary["left_out"] == {"not among the best rollouts of their task": 2}
+    assert summary["left_out"] == {"rollouts that are not among the best of their task": 2}
     records, _ = exported(rows, "messages", ExportOptions(Selection(per_task=1)))
     assert [one["messages"][-1]["content"] for one in records] == ["a2", "b3"]
 
@@ -362,7 +362,7 @@ def test_an_export_that_was_killed_goes_on(tmp_path: Path, name: str) -> None:
     os.kill(process.pid, signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
     assert not out.exists()
-    with pytest.raises(UserError, match="Resume it with --resume"):
+    with pytest.raises(UserError, match="Resume the export with --resume"):
         export([rows], out, name)
     kept = json.loads(checkpoint.read_text())["bytes"]
     assert 0 < kept < whole.stat().st_size

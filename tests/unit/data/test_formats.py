@@ -157,7 +157,9 @@ def test_tools_that_no_column_can_hold_are_counted(tmp_path: Path) -> None:
         row(text("c")),
     ]
     _, summary = exported(tmp_path, "verl-sft", found)
-    assert summary["losses"] == {"tools that no column can represent together with the others": 1}
+    assert summary["losses"] == {
+        "tools that don't fit into one column with the tools of other tasks": 1
+    }
     table = pyarrow.parquet.read_table(tmp_path / "out.verl-sft").to_pylist()
     assert [one["tools"] is None for one in table] == [False, True, True]
     arguments = [row(call("f", '{"a": 1}', "c1"), result("c1", "x"), text("y"))]

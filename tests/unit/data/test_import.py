@@ -420,7 +420,7 @@ def test_a_row_that_cannot_be_taken_is_named(
     rows = [RIGHT[name], wrong]
     with pytest.raises(UserError, match=words) as raised:
         imported(tmp_path, name, rows)
-    assert str(raised.value).endswith("Skip them with --skip-invalid")
+    assert str(raised.value).endswith("To skip invalid rows, add --skip-invalid")
     assert not (tmp_path / "out.jsonl").exists()
     records, summary = imported(tmp_path, name, rows, skip_invalid=True)
     assert (len(records), summary.refused, summary.rows) == (1, 1, 2)

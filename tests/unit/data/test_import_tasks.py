@@ -91,7 +91,7 @@ async def test_a_worked_solution_gives_its_final_answer(
 def test_an_expected_answer_that_is_prose_is_refused(tmp_path: Path, answer: str) -> None:
     row = {"question": "How many?", "answer": answer}
     with pytest.raises(
-        UserError, match=r"rows.jsonl:1: expected_answer: .* no answer can match it"
+        UserError, match=r"rows.jsonl:1: expected_answer: .* no answer can match this"
     ):
         imported(tmp_path, row)
     assert imported(tmp_path, row, keep_prose=True)["expected_answer"] == answer.strip()
@@ -99,7 +99,9 @@ def test_an_expected_answer_that_is_prose_is_refused(tmp_path: Path, answer: str
 
 def test_a_named_column_that_is_null_is_no_expected_answer(tmp_path: Path) -> None:
     row = {"question": "?", "hints": None}
-    with pytest.raises(UserError, match="expected_answer: is null, so no answer can match it"):
+    with pytest.raises(
+        UserError, match="expected_answer: is null, so no answer can match this value"
+    ):
         imported(tmp_path, row, columns=Columns({"expected_answer": "hints"}))
 
 

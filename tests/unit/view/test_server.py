@@ -118,7 +118,7 @@ async def test_nothing_can_be_changed(client: Client) -> None:
     [
         ("api/rollouts?min_reward=x", "min_reward: must be a number"),
         ("api/rollouts?offset=-1", "offset: must be a whole number"),
-        ("api/rollouts?sort=colour", "there is no order 'colour'"),
+        ("api/rollouts?sort=colour", "'colour' is not a column to sort by"),
         ("api/rollout", "key: is missing"),
         ("api/rollout?key=none", "there is no rollout 'none'"),
         ("api/rollout?key=1.2.3", "there is no rollout '1.2.3'"),
@@ -168,7 +168,7 @@ async def test_harm_stays_text(client: Client) -> None:
     parts = found["items"][0]["parts"]
     assert [one["as"] for one in parts] == ["text", "note", "note", "note"]
     assert "does not show: image/svg+xml" in parts[1]["text"]
-    assert "is labelled png, but whose bytes are not png" in parts[2]["text"]
+    assert "with the type png, but its bytes are not png" in parts[2]["text"]
     assert "does not fetch: https://example.com" in parts[3]["text"]
     broken = next(one for one in found["items"] if one.get("name") == "broken")
     assert broken["parts"][0]["invalid"]

@@ -97,7 +97,7 @@ API keys and sampling parameters are keys of the configuration, for example:
     type=click.IntRange(min=0, max=65535),
     metavar="PORT",
     help="Serve this process's Prometheus metrics on 127.0.0.1. With 0 the system picks a free "
-    "port and stderr shows it.",
+    "port and stderr shows the port.",
 )
 @track_options
 @option(

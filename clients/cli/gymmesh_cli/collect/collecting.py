@@ -377,7 +377,8 @@ def _prepare(
         echo(
             (
                 f"gym-cli: {output.not_retried} rollouts match --retry but are outside "
-                "--num-repeats and --limit, so they don't run again and keep their outcomes"
+                "--num-repeats and --limit, so these rollouts don't run again and keep their "
+                "outcomes"
             ),
             err=True,
         )

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     type=click.IntRange(min=0),
     default=0,
     show_default=True,
-    help="Index of the task in --input or in the environment's examples, from 0.",
+    help="Index of the task in --input or in the environment's examples, counted from 0.",
 )
 @option("--deltas", group=OptionGroup.MONITORING, is_flag=True, help="Stream the model's answers.")
 @timeout_option(900.0, "the rollout")

@@ -45,7 +45,8 @@ _SHOWN: Final = 20
     default=0.5,
     show_default=True,
     metavar="S",
-    help="Report a task when this share of the n-grams of one of its texts is found.",
+    help="Report a task if at least this share of the n-grams of a task text is in the training "
+    "files.",
 )
 @click.option(
     "--shared-by",

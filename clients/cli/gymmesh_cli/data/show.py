@@ -19,7 +19,9 @@ _which_rollout = together(
     click.option("--rollout", metavar="ID", help="The rollout with this id."),
     click.option("--task", metavar="ID", help="The rollouts of this task."),
     click.option(
-        "--repeat", type=click.IntRange(min=0), help=("With --task: only this repeat, from 0.")
+        "--repeat",
+        type=click.IntRange(min=0),
+        help=("With --task: only the repeat with this number, counted from 0."),
     ),
 )
 
@@ -65,7 +67,9 @@ def show(
 @click.command(short_help="Print the events of a rollout collected with --trace.")
 @_which_rollout
 @click.option(
-    "--attempt", type=click.IntRange(min=1), help="The attempt, from 1. Default: the last."
+    "--attempt",
+    type=click.IntRange(min=1),
+    help="Number of the attempt, counted from 1. Default: the last attempt.",
 )
 @json_option
 def trace(

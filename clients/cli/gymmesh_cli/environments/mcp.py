@@ -38,7 +38,12 @@ _LOOK_S: Final = 0.5
     metavar="ID",
     help="The task's id. Default: the first task.",
 )
-@option("--seed", group=OptionGroup.TASKS, type=int, help="Session seed, instead of the task's.")
+@option(
+    "--seed",
+    group=OptionGroup.TASKS,
+    type=int,
+    help="Seed of the session. Default: the task's seed.",
+)
 @option(
     "--registry",
     group=OptionGroup.MODELS,
@@ -94,8 +99,8 @@ def _environment(
         return environment_alone(name, mesh.load())
     if mesh != MeshOptions():
         raise click.UsageError(
-            "--registry selects a running mesh, so options that configure a mesh don't apply. "
-            "Remove them, such as --config and --set"
+            "--registry selects a running mesh, which already has a configuration. Remove the "
+            "options that configure a mesh, such as --config and --set"
         )
     return environment_at(registry, name, security.over())
 

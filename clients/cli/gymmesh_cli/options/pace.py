@@ -35,7 +35,7 @@ def _pace_of(values: dict[str, Any]) -> CollectOptions:
     if stream and values["order"] == "interleaved" and values["repeats"] > 1:
         raise click.UsageError(
             "--stream hands out whole groups, but --order interleaved finishes all groups at the "
-            "end. Remove one of the two"
+            "end. Remove one of the two options"
         )
     if values["lengths"] is not None and values["order"] != "longest-first":
         raise click.UsageError("--longest-first-from needs --order longest-first")
@@ -128,7 +128,7 @@ pace_options = grouped(
         group=OptionGroup.FAILURES,
         type=_SECONDS,
         metavar="SECONDS",
-        help="Time limit for the run. When it expires, no rollout starts and --grace begins.",
+        help="Time limit for the run. When the time expires, no rollout starts and --grace begins.",
     ),
     option(
         "--grace",
@@ -150,7 +150,8 @@ pace_options = grouped(
         metavar="SECONDS",
         help=(
             "How long an agent, model or environment may be unreachable before the run ends. "
-            "Rollouts that need the unreachable service wait; waiting uses up no attempt."
+            "Rollouts that need the unreachable service wait. The wait does not count as an "
+            "attempt."
         ),
     ),
     option(

@@ -79,8 +79,8 @@ security_options = grouped(
         group=OptionGroup.SECURITY,
         envvar="GYMMESH_SERVER_NAME",
         metavar="NAME",
-        help="Name in the services' certificates, if it differs from the host of their address. "
-        "[env: GYMMESH_SERVER_NAME]",
+        help="Name in the services' certificates, if this name differs from the host of the "
+        "services' address. [env: GYMMESH_SERVER_NAME]",
     ),
     option(
         "--token-file",

@@ -64,7 +64,7 @@ shard_options = grouped(
         default="",
         metavar="NAME",
         callback=_run_id,
-        help="Unique id of the run. Rollout ids derive from it. Default: generated.",
+        help="Unique id of the run. Rollout ids are derived from this id. Default: generated.",
     ),
     option(
         "--shard",
@@ -73,7 +73,8 @@ shard_options = grouped(
         callback=_parsed,
         help=(
             "Collect one shard of the tasks: 0/4 is the first of four shards and has every "
-            "4th task, with all repeats. Needs --run-id and its own --output."
+            "4th task, with all repeats. All shards need the same --run-id; each shard needs a "
+            "separate --output."
         ),
     ),
 )

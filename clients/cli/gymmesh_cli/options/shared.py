@@ -218,8 +218,8 @@ output_options = grouped(
         default="rollouts.jsonl",
         show_default=True,
         type=FILE,
-        help="Write completed rollouts to this file. Failed ones go to NAME.failures.jsonl, and "
-        "the journal, which makes the run resumable, to NAME.journal. Missing folders are "
+        help="Write completed rollouts to this file. Failed rollouts go to NAME.failures.jsonl, "
+        "and the journal, which makes the run resumable, to NAME.journal. Missing folders are "
         "created.",
     ),
     option("--overwrite", group=OptionGroup.OUTPUT, is_flag=True, help="Replace an existing run."),
@@ -236,8 +236,8 @@ output_options = grouped(
         group=OptionGroup.RESUME,
         multiple=True,
         metavar="WHICH",
-        help="With --resume: also run these again: failed, boundary=NAME (such as TOOL), task=ID, "
-        "or damaged (modified rows). Their old rows move to NAME.superseded.jsonl. "
+        help="With --resume: also run these rollouts again: failed, boundary=NAME (such as "
+        "TOOL), task=ID, or damaged (modified rows). Their old rows move to NAME.superseded.jsonl. "
         "Repeatable.",
     ),
     option(
@@ -313,14 +313,14 @@ mesh_options = grouped(
         type=click.Choice(["auto", "chat", "responses"]),
         default="auto",
         show_default=True,
-        help="The API of --model-url. auto: chat.",
+        help="The API of --model-url. auto selects chat.",
     ),
     option(
         "--env",
         "environment",
         group=OptionGroup.MODELS,
         metavar="NAME",
-        help="Environment for tasks that name no environment.",
+        help="Environment for tasks that don't name an environment.",
     ),
 )
 
@@ -387,7 +387,7 @@ skip_invalid_option = option(
     group=OptionGroup.TASKS,
     is_flag=True,
     help="Skip invalid rows and rows that their environment rejects. NAME.skipped.jsonl lists "
-    "them with the reasons. The exit code is then 3.",
+    "the skipped rows and the reasons. The exit code is then 3.",
 )
 number_ids_option = option(
     "--number-repeated-ids",
@@ -427,7 +427,7 @@ reward_range_option = click.option(
     callback=lambda _context, _option, value: _ordered(value),
     help=(
         "Lowest and highest reward that a failed or unjudged rollout could have had. The "
-        "bounds of means use this range."
+        "report computes the bounds of mean rewards from this range."
     ),
 )
 

@@ -51,7 +51,8 @@ track_options = grouped(
         group=OptionGroup.MONITORING,
         type=click.Choice(_TRACKERS),
         help="Send metrics and a table of sampled rollouts to this tracker. Install it first, for "
-        "example: pip install 'gymmesh[wandb]'. Its own environment variables configure it.",
+        "example: pip install 'gymmesh[wandb]'. The tracker's own environment variables "
+        "configure it.",
     ),
     option(
         "--track-project",

@@ -24,13 +24,13 @@ _CONTROLS: Final = (
     (
         "drain",
         "Stop a run after its running rollouts finish.",
-        "Like the first Ctrl-C in the run's own terminal, but without a grace period.\n\n`gym-cli "
-        "collect --resume` resumes the run later.",
+        "Works like the first Ctrl-C in the run's own terminal, but without a grace period.\n\n"
+        "`gym-cli collect --resume` resumes the run later.",
     ),
     (
         "cancel",
         "Cancel the running rollouts, then stop.",
-        "Finished rollouts are kept. `gym-cli collect --resume` runs the others.",
+        "Finished rollouts are kept. `gym-cli collect --resume` runs the other rollouts.",
     ),
 )
 

@@ -22,7 +22,7 @@ def list_runs(as_json: bool) -> None:
     """Print a line for each run, or all as one JSON document."""
     found = asyncio.run(_snapshots())
     lines = [_line(run) for run in found]
-    none = ["no active run of this user on this machine"]
+    none = ["this user has no active run on this machine"]
     report(as_json, {"runs": [run_document(run) for run in found]}, lines or none)
 
 

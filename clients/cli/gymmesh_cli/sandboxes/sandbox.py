@@ -202,7 +202,9 @@ def run(
     elif config:
         raise click.UsageError("--config starts a service in this command; remove --address")
     if asked["allow"] and asked["network"] == "open":
-        raise click.UsageError("--allow has no effect with --network open; remove one of the two")
+        raise click.UsageError(
+            "--allow has no effect with --network open; remove one of the two options"
+        )
     return using.run(command, address, security.over(), MeshOptions(config=config), **asked)
 
 

@@ -138,7 +138,7 @@ def remove(
                 async with _at(address, name, security) as client:
                     if not await client.remove(one):
                         raise ConfigError(
-                            f"no sandbox {one!r} at {address}, and no lease file of this name. "
+                            f"{address} has no sandbox {one!r}, and no lease file has this name. "
                             "List the sandboxes with: gym-cli sandbox ls"
                         )
             echo(f"ended {one}")
@@ -164,7 +164,8 @@ async def _keep(handle: SandboxHandle, file: Path, address: str, name: str) -> N
     keep(file, KeptSandbox(address, name or grant.sandbox.service, grant))
     await handle.leave()
     echo(
-        f"kept {grant.sandbox.sandbox_id}. Use it with: gym-cli sandbox exec {file} COMMAND",
+        f"kept {grant.sandbox.sandbox_id}. Use the sandbox with: gym-cli sandbox exec {file} "
+        "COMMAND",
         err=True,
     )
 

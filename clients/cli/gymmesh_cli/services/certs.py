@@ -22,7 +22,8 @@ def certs() -> None:
     required=True,
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Write the files to this folder. An authority that this folder already has is used again.",
+    help="Write the files to this folder. If the folder already has an authority, the command uses "
+    "this authority.",
 )
 @click.option(
     "--host",

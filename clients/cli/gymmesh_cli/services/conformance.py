@@ -84,8 +84,8 @@ _SERVICES = ("resource", "model", "agent", "discovery", "sandbox", "mux", "colle
     group=OptionGroup.RUNNING,
     type=click.FloatRange(0, 3600),
     metavar="SECONDS",
-    help="Time to wait for the server, or for one run of a collector. Default: 30; 300 for a "
-    "collector without --command.",
+    help="Time to wait for the server, or for one run of a collector. Default: 30, or 300 for "
+    "a collector without --command.",
 )
 @option(
     "--hostile",

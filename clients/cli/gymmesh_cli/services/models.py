@@ -190,7 +190,7 @@ def set_weights(
     multiple=True,
     required=True,
     metavar="URL",
-    help="Address of an inference server, such as http://gpu-0:8000/v1. Repeat for each.",
+    help="Address of an inference server, such as http://gpu-0:8000/v1. Repeat for each server.",
 )
 @click.option(
     "--address",
@@ -205,14 +205,15 @@ def set_weights(
     "aliases",
     multiple=True,
     metavar="URL",
-    help="Another URL of these endpoints: the URL that a model service calls. Repeatable.",
+    help="URL by which a model service calls an endpoint, if --endpoint has another URL. "
+    "Repeatable.",
 )
 @click.option(
     "--kind",
     type=click.Choice(["vllm", "sglang"]),
     default="vllm",
     show_default=True,
-    help="Inference server at the endpoints.",
+    help="Type of the inference servers at the endpoints.",
 )
 @click.option(
     "--adapter", default="", metavar="NAME", help="FOLDER is a LoRA adapter of this name."
@@ -232,7 +233,7 @@ def set_weights(
     "--folder-there",
     default="",
     metavar="PATH",
-    help="FOLDER's path on the inference servers, if it differs there.",
+    help="Path of FOLDER's files on the inference servers, if this path differs from FOLDER.",
 )
 @click.option(
     "--api-key-env",

@@ -81,7 +81,9 @@ def asked_protocols(
             )
         return None
     if kind != "environment":
-        raise click.UsageError(f"--as applies to an environment; a {kind} service has no tasks")
+        raise click.UsageError(
+            f"--as applies to an environment; a {kind} service has no tasks; remove --as"
+        )
     return AskedProtocols(
         names=names,
         port=as_port,

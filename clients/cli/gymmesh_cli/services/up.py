@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     type=click.Choice(["embedded", "cell", "mesh"]),
     help=(
         "Which services share a process. embedded: all services. cell: several equal "
-        "processes, each with an agent, its environments and its models. mesh: no services. "
-        "Default: mesh.layout, or else mesh."
+        "processes, each with an agent, its environments and its models. mesh: each service "
+        "has its own process. Default: mesh.layout, or else mesh."
     ),
 )
 @option(

@@ -23,7 +23,8 @@ def xds() -> None:
     "--server",
     metavar="HOST:PORT",
     required=True,
-    help="Address of the discovery service. Its configuration must set discovery.xds: true.",
+    help="Address of the discovery service. The service's configuration must set discovery.xds: "
+    "true.",
 )
 @click.option(
     "--node-id",

@@ -57,7 +57,7 @@ class MeshPlan:
         if len(agents) > 1 and any(one.startswith(SCHEMES) for one in agents):
             shown = next(one for one in SCHEMES if any(agent.startswith(one) for agent in agents))
             raise click.UsageError(
-                f"--agent {shown}… already finds all instances. Pass only this --agent"
+                f"--agent {shown}… already finds all instances. Remove the other --agent options"
             )
         said = bool(options.config or options.sets)
         config = options.load() if said or not agents else None

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     default=1.0,
     show_default=True,
     metavar="R",
-    help="For pass@k: reward at which a rollout solves its task.",
+    help="For pass@k: a rollout with at least this reward solves its task.",
 )
 @click.option(
     "--most",
@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     default=10000,
     show_default=True,
     metavar="N",
-    help="Number of bootstrap draws, and of sign flips if there are too many to try all.",
+    help="Number of bootstrap draws. Also the number of sign flips, if all flips are too many "
+    "to try.",
 )
 @click.option("--html", type=FILE, help="Also write an HTML page with charts.")
 @click.option("--overwrite", is_flag=True, help="Replace an existing page.")

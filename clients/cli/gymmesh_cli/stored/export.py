@@ -62,7 +62,7 @@ def _list_formats(ctx: click.Context, param: click.Parameter, value: bool) -> No
     callback=_known,
     shell_complete=_completed,
     metavar="FORMAT",
-    help="The output format; list them with --formats.",
+    help="The output format. List the formats with --formats.",
 )
 @option(
     "--formats",
@@ -96,7 +96,7 @@ def _list_formats(ctx: click.Context, param: click.Parameter, value: bool) -> No
     "--whole",
     group=OptionGroup.SELECT,
     is_flag=True,
-    help=("Skip rollouts that a limit cut short."),
+    help=("Skip rollouts that were cut short by a limit of steps, tokens or context."),
 )
 @option(
     "--best",

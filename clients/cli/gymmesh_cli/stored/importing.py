@@ -28,7 +28,7 @@ _FORMATS: Final = (_KNOWN, "hf", "messages", "openai-evals", "verifiers", "inspe
     type=click.Choice(_FORMATS),
     default=_KNOWN,
     show_default=True,
-    help="Format of the files; see below.",
+    help="Format of the files. The formats are listed below.",
 )
 @click.option(
     "--dataset",
@@ -53,14 +53,16 @@ _FORMATS: Final = (_KNOWN, "hf", "messages", "openai-evals", "verifiers", "inspe
     help="With --format hf or openai-evals: read KEY from this column. KEY is input, system, "
     "tools, task_id or another key of the task. Repeatable.",
 )
-@click.option("--only-columns", is_flag=True, help="Drop columns that no --column names.")
+@click.option(
+    "--only-columns", is_flag=True, help="Drop the columns that are not named by --column."
+)
 @click.option("--score", default="", metavar="NAME", help="Use this score as the reward.")
 @click.option(
     "--env",
     "environment",
     default="",
     metavar="NAME",
-    help=("Environment for rows that name no environment."),
+    help=("Environment for rows that don't name an environment."),
 )
 @click.option(
     "--keep-prose",

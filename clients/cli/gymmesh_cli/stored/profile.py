@@ -37,14 +37,15 @@ _LONGEST_CELL: Final = 100
     default=1.0,
     show_default=True,
     metavar="R",
-    help="Reward at which a rollout solves its task.",
+    help="A rollout with at least this reward solves its task.",
 )
 @click.option(
     "--answer",
     default="extracted_answer",
     show_default=True,
     metavar="KEY",
-    help="Key of the verifier's evidence, or of the row, whose value votes for majority@k.",
+    help="Key whose value is a rollout's vote for majority@k. The key is in the verifier's "
+    "evidence or in the row.",
 )
 @click.option(
     "--difficulty",
@@ -279,7 +280,7 @@ def table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> Iterable[str]:
         cells = [f"{cell:>{width}}" for cell, width in zip(rest, widths[1:], strict=True)]
         yield "  ".join([f"{first:<{widths[0]}}", *cells]).rstrip()
     if len(rows) > _MOST_SHOWN:
-        yield f"… and {len(rows) - _MOST_SHOWN} more; --json has them all"
+        yield f"… and {len(rows) - _MOST_SHOWN} more; --json lists all"
 
 
 def _cells(row: tuple[str, ...]) -> tuple[str, ...]:

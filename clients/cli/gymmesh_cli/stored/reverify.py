@@ -124,7 +124,7 @@ def reverify(dry_run: bool, **asked: Any) -> int:
     if command.resources and command.verifier:
         raise click.UsageError(
             "--verifier scores inside this command, --resource scores in a remote "
-            "service. Remove one of the two"
+            "service. Remove one of the two options"
         )
     if command.resources:
         command.mesh.refuse_model_flags()

@@ -204,7 +204,7 @@ def _refuse_others(files: OutputFiles, identity: RunIdentity, command: ReverifyC
         return
     what = {
         "tasks": "different rollouts or tasks",
-        "config": "different environments, options or versions of them",
+        "config": "different environments, or different options or versions of the environments",
     }
     changed = [
         what[name] for name in identity.changes(RunIdentity.of_session(session)) if name in what

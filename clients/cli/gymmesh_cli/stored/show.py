@@ -17,7 +17,11 @@ if TYPE_CHECKING:
 @click.argument("path", metavar="ROLLOUTS", type=FILE)
 @click.option("--rollout", metavar="ID", help="Show the rollout with this id.")
 @click.option("--task", metavar="ID", help="Show the rollouts of this task, one per repeat.")
-@click.option("--repeat", type=click.IntRange(min=0), help="With --task: only this repeat, from 0.")
+@click.option(
+    "--repeat",
+    type=click.IntRange(min=0),
+    help="With --task: only the repeat with this number, counted from 0.",
+)
 @click.option("--best", "pick", flag_value="best", help="Show the rollout with the highest reward.")
 @click.option(
     "--worst", "pick", flag_value="worst", help="Show the rollout with the lowest reward."

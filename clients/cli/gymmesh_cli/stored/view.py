@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     "runs",
     multiple=True,
     metavar="ID",
-    help="Show an active run, by a prefix of its id. live: all active runs.",
+    help="Show the active run with this id, or with an id that starts with this text. live: "
+    "show all active runs.",
 )
 @click.option(
     "--port",
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path),
     metavar="PATH",
     help=(
-        "A tokenizer.json, or the folder of one, to show token ids as text. Default: the "
+        "A tokenizer.json, or a folder with this file, to show token ids as text. Default: the "
         "tokenizer.json in the folder of the rows."
     ),
 )
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     "--bundle",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Write a static site of the rollouts to DIR instead of serving them.",
+    help="Write a static site of the rollouts to DIR instead of serving the rollouts.",
 )
 @click.option("--overwrite", is_flag=True, help="With --bundle: replace an existing bundle.")
 @click.option(

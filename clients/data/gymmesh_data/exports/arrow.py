@@ -140,12 +140,12 @@ def _tools_type(lines: Path, losses: Counter[str]) -> tuple[Any, set[bytes]]:
     # Where no rollout has tools the column is there all the same, and empty.
     kind = _without_empty(pa.array(list(kept.values())).type) if kept else pa.null()
     if left := sum(counts[key] for key in found if key not in kept):
-        losses["tools that no column can represent together with the others"] += left
+        losses["tools that don't fit into one column with the tools of other tasks"] += left
     for key, tools in kept.items():
         if pa.array([tools], kind).to_pylist() != [tools]:
-            losses["tools whose schemas get nulls because a table has one schema for all"] += (
-                counts[key]
-            )
+            losses[
+                "tools whose schemas get nulls because all tools of a table share one schema"
+            ] += counts[key]
     return kind, set(kept)
 
 

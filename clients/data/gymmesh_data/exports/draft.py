@@ -47,7 +47,7 @@ class FolderDraft:
         if self.path.is_dir() and any(self.path.iterdir()):
             if not self._note.exists():
                 raise UserError(
-                    f"{self.path} already exists and was not created by an export. Move it"
+                    f"{self.path} already exists and was not created by an export. Move this folder"
                 )
             if not overwrite:
                 raise UserError(f"{self.path}: {INTERRUPTED}")

@@ -112,7 +112,7 @@ def _rule(config: str, options: ExportOptions) -> str:
     if chosen.distinct:
         rules.append("no duplicates")
     if chosen.whole:
-        rules.append("none cut short by a limit")
+        rules.append("no rollouts cut short by a limit")
     if form.of_pair is not None:
         margin = f"at least {options.pairs.margin:g}" if options.pairs.margin else "above 0"
         rules.append(f"reward difference {margin}, at most {options.pairs.per_task} per task")

@@ -135,9 +135,9 @@ class _Records:
             for scored in spool.tasks():
                 ranked = sorted(scored, key=lambda found: (-found[0], found[1]))
                 if len(ranked) > most:
-                    self._summary.left_out["not among the best rollouts of their task"] += (
-                        len(ranked) - most
-                    )
+                    self._summary.left_out[
+                        "rollouts that are not among the best of their task"
+                    ] += len(ranked) - most
                 for number in sorted(number for _, number in ranked[:most]):
                     yield spool.content(number)
 

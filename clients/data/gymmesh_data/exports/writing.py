@@ -23,7 +23,8 @@ from gymmesh_client.safe_writes import OWNER_ONLY, make_folder, refuse_used, wri
 
 # Why an export cannot go on, or begin; after the path of what is there, or should be.
 INTERRUPTED: Final = (
-    "an export was interrupted here. Resume it with --resume, or start again with --overwrite"
+    "the export to this file was interrupted. Resume the export with --resume, or start again "
+    "with --overwrite"
 )
 NOTHING_BEGUN: Final = "does not exist, so there is no export to resume; remove --resume"
 DAMAGED: Final = "is damaged. Start again with --overwrite"

@@ -45,14 +45,14 @@ def refuse_no_answer(value: Any, *, text: bool = False) -> None:
         if one is None or (isinstance(one, str) and not one.strip()):
             raise RowRefused(
                 f"expected_answer: is {'null' if one is None else 'empty'}, so no answer can "
-                "match it. Name the answer's column (--column expected_answer=NAME), or remove "
-                "the row"
+                "match this value. Name the column with the answer (--column "
+                "expected_answer=NAME), or remove the row"
             )
         if isinstance(one, str) and not text and _is_prose(one):
             raise RowRefused(
-                f"expected_answer: {_shown(one)!r} is prose, so no answer can match it. Name a "
-                "column that has only the answer (--column expected_answer=NAME). If a judge model "
-                "scores the answers, keep the prose with --keep-prose"
+                f"expected_answer: {_shown(one)!r} is prose, so no answer can match this text. "
+                "Name a column that has only the answer (--column expected_answer=NAME). If a "
+                "judge model scores the answers, keep the prose with --keep-prose"
             )
 
 

@@ -87,7 +87,8 @@ def rollout_row(imported: Imported, environment: str, repeat: int, source: str) 
     """
     if not any(is_answer(item) for item in imported.output):
         raise RowRefused(
-            "has no text by the model, so it is not a rollout. Import the file with --as tasks"
+            "has no text by the model, so this row is not a rollout. Import the file with --as "
+            "tasks"
         )
     task = task_row(imported, environment)
     params = task.pop("responses_create_params")

@@ -266,5 +266,5 @@ def _told(summary: ImportSummary) -> str:
     if more:
         lines.append(f"and {more} more")
     count = "1 invalid row" if summary.refused == 1 else f"{summary.refused} invalid rows"
-    fix = f"{count}, so nothing was written. Skip them with --skip-invalid"
+    fix = f"{count}, so nothing was written. To skip invalid rows, add --skip-invalid"
     return "\n".join([*lines, fix])

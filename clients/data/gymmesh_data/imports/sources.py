@@ -193,8 +193,8 @@ def of_verifiers(row: Json, columns: Columns) -> Imported:
     """A line of `results.jsonl` of the library verifiers. Raises RowRefused."""
     if "prompt" not in row or "completion" not in row:
         raise RowRefused(
-            "has no prompt and completion, so it is not a line of results.jsonl of the "
-            "library verifiers"
+            "has no prompt and completion, so this row is not a line of results.jsonl of "
+            "the library verifiers"
         )
     prompt = items_of(row["prompt"], "prompt")
     imported = Imported(prompt, _answers(row["completion"], "completion"))
@@ -273,7 +273,8 @@ def _guess(
     elif needed:
         there = ", ".join(map(str, row)) or "none"
         raise RowRefused(
-            f"has no known prompt column. Name it: --column {key}=NAME (columns: {there[:200]})"
+            f"has no known prompt column. Name the column: --column {key}=NAME (columns: "
+            f"{there[:200]})"
         )
 
 

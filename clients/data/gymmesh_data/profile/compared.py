@@ -52,8 +52,9 @@ def comparison_page(
     names = ", ".join(one.after for one in found)
     parts = [
         f"<p>Runs are paired by task. A task is solved at a reward of {options.solved_at:g} or "
-        f"more. ± is the standard error; [ ] the {options.confidence:.0%} interval of a bootstrap "
-        "over tasks. A difference is the value after minus the value before.</p>",
+        f"more. ± is the standard error. The numbers in [ ] are the {options.confidence:.0%} "
+        "interval of a bootstrap over tasks. A difference is the value after minus the value "
+        "before.</p>",
         *(() if curve is None else _curve(curve)),
         *(part for one in found for part in _sections(one, most, several=len(found) > 1)),
     ]

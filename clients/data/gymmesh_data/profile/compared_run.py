@@ -40,7 +40,7 @@ def read_runs(paths: Sequence[Path], options: ProfileOptions) -> list[ComparedRu
         UserError: there is only one run, a file cannot be read, or a run has no reward.
     """
     if len(paths) < 2:
-        raise UserError("compare needs at least two runs; use gym-cli profile for one")
+        raise UserError("compare needs at least two runs; for one run, use gym-cli profile")
     runs = []
     for path in paths:
         run = ComparedRun(str(path), totals_of([path], options.solved_at, options.fields).tasks)

@@ -63,8 +63,9 @@ def _doubles(totals: Totals) -> Iterator[HealthWarning]:
     if mixed:
         text = (
             f"{len(mixed)} tasks have rollouts with different prompts, first "
-            f"{mixed[0].task_id!r}. Ids are only unique within a task file, and all rollouts of "
-            "one id count as repeats. Profile different task files separately"
+            f"{mixed[0].task_id!r}. All rollouts with one id count as repeats, but ids are only "
+            "unique within a task file. one id count as repeats. Profile different task files "
+            "separately"
         )
         yield HealthWarning("mixed_tasks", text, {"tasks": len(mixed), "of": len(totals.tasks)})
     doubles = sum(task.doubles for task in totals.tasks.values())

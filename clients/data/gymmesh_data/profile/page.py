@@ -36,7 +36,7 @@ def page_of(profile: Profile) -> str:
     rollouts = profile.rollouts()
     parts = [
         f"<p>A task is solved at a reward of {profile.options.solved_at:g} or more. "
-        f"± is the standard error, clustered by task; [ ] the "
+        f"± is the standard error, clustered by task. The numbers in [ ] are the "
         f"{profile.options.confidence:.0%} interval of a bootstrap over tasks.</p>",
         _cards(profile, rollouts),
         "".join(f'<p class="warn">{text(one.text)}</p>' for one in profile.warnings),

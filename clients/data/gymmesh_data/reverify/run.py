@@ -59,8 +59,8 @@ class ReverifyOptions:
     judge_differing: bool = False
 
 
-_DIFFERING: Final = "whose replayed tool calls return different outputs"
-_NO_STATE: Final = "whose session ended and whose final state was not kept"
+_DIFFERING: Final = "rollouts whose replayed tool calls return different outputs"
+_NO_STATE: Final = "rollouts whose session ended and whose final state was not kept"
 _FAILED: Final = "failed rollouts (nothing to score)"
 
 
@@ -216,9 +216,9 @@ class Reverification:
         if not self.verifiers.replays(name) or not request.task.HasField("seed"):
             raise _LeftOut(omitted_state(job.rollout) or _NO_STATE)
         if self.verifiers.takes_turns(name):
-            raise _LeftOut("with turns of the environment (turns can't be replayed)")
+            raise _LeftOut("rollouts with turns of the environment (turns can't be replayed)")
         if job.rollout.columns.actors:
-            raise _LeftOut("of several actors (their calls have no order for a replay)")
+            raise _LeftOut("rollouts of several actors (the order of the actors' calls is unknown)")
         async with self.verifiers.replay(name, request) as session:
             what = session.what
             self.changes.add_replayed(f"{job.rollout.where}: {job.rollout.task_id}", what)

@@ -70,7 +70,7 @@ def final_state_of(rollout: StoredRollout) -> pb.FinalState | None:
 def omitted_state(rollout: StoredRollout) -> str:
     """Why the state was not kept, as the reason for skipping a rollout; empty: unknown."""
     why = text_of(_kept_state(rollout), "omitted")
-    return f"whose state was not kept: {why}" if why else ""
+    return f"rollouts whose state was not kept: {why}" if why else ""
 
 
 def _kept_state(rollout: StoredRollout) -> Json:

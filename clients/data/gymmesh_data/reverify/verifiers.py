@@ -179,15 +179,15 @@ def _refuse_live(name: str, about: resource_pb2.GetEnvironmentResponse) -> None:
     by_session = about.verify_needs_session and not about.judges_groups
     if by_session and not about.keeps_state and about.tools_replayable and about.multi_turn:
         raise UserError(
-            f"environment {name!r} takes turns, which a replay of tool calls does not "
-            "repeat, and does not keep its final state. So its stored rollouts can't be "
-            "judged again. Set keep_state in the environment's class, "
-            "or select the other environments with --environment NAME"
+            f"environment {name!r} takes turns and does not keep its final state. A replay of "
+            "tool calls does not repeat turns, so the environment's stored rollouts can't be "
+            "judged again. Set keep_state in the environment's class, or select the other "
+            "environments with --environment NAME"
         )
     if by_session and not (about.keeps_state or about.tools_replayable):
         raise UserError(
-            f"environment {name!r} needs the live session to score a rollout. It neither "
-            "keeps the final state nor allows a replay of its tools, so its stored "
+            f"environment {name!r} needs the live session to score a rollout. The environment "
+            "neither keeps the final state nor allows a replay of its tools, so the stored "
             "rollouts can't be judged again. Set keep_state or tools_replayable in the "
             "environment's class, or select the other environments with --environment "
             "NAME"
@@ -208,19 +208,23 @@ def _checked(verdict: pb.Verification) -> pb.Verification:
         raise _violated("status", f"the verdict's status is {verdict.status}")
     if verified != verdict.HasField("reward"):
         raise _violated(
-            "reward", "a verdict must have a reward exactly when its status is VERIFIED"
+            "reward",
+            "a verdict with the status VERIFIED must have a reward, other verdicts must not",
         )
     if verified and not math.isfinite(verdict.reward):
-        raise _violated("reward", f"the verdict's reward is {verdict.reward}")
+        raise _violated("reward", f"the verdict's reward is {verdict.reward}; use a finite number")
     for part in verdict.components:
         if not (math.isfinite(part.value) and math.isfinite(part.weight)):
             raise _violated(
                 "components",
-                f"the verdict's component {part.name!r} is {part.value} with weight {part.weight}",
+                f"the verdict's component {part.name!r} has the value {part.value} and the weight "
+                f"{part.weight}; use finite numbers",
             )
     for span in verdict.spans:
         if not math.isfinite(span.value):
-            raise _violated("spans", f"the verdict's span {span.name!r} is {span.value}")
+            raise _violated(
+                "spans", f"the verdict's span {span.name!r} is {span.value}; use a finite number"
+            )
     if verdict.evidence_json and not _is_object(verdict.evidence_json):
         raise _violated("evidence_json", "the verdict's evidence is not a JSON object")
     return verdict

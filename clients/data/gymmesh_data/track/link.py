@@ -140,7 +140,7 @@ class TrackerLink:
         if pipe.is_closing():
             return False
         if pipe.transport.get_write_buffer_size() + len(line) > _MOST_WAITING:
-            self._say("the tracker is too slow; messages that don't fit into the queue are dropped")
+            self._say("the tracker is too slow; messages are dropped while the queue is full")
             return False
         pipe.write(line)
         return True

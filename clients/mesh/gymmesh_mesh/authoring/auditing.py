@@ -90,7 +90,7 @@ async def audit_address(
         if entry.options:
             raise ConfigError(
                 f"deliberate entry {entry} has options, but gym-cli does not know the options of "
-                f"the environment at {address}. Remove the entry, or its options"
+                f"the environment at {address}. Remove the entry, or the key options"
             )
     async with remote_environments([address], config, security=security) as directory:
         for instance in directory.instances():

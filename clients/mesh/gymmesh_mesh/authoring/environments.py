@@ -229,7 +229,12 @@ async def _conforms(
             return Finding(_CHECK, False, f"{result.name}: {'; '.join(result.problems)}")
     passed = sum(result.outcome == "passed" for result in results)
     left = len(results) - passed
-    return Finding(_CHECK, True, f"{passed} cases passed, {left} need a profile or don't apply")
+    return Finding(
+        _CHECK,
+        True,
+        f"{passed} cases passed. {left} cases were skipped: they don't apply, or need a profile "
+        "of gym-cli conformance",
+    )
 
 
 async def _first_example(resource: Any) -> rollout_pb2.Task | None:

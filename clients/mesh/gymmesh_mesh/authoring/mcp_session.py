@@ -202,12 +202,12 @@ async def environment_at(
         if not named:
             there = ", ".join(sorted({one.name for one in reply.instances})) or "none"
             raise ConfigError(
-                f"the registry {registry} has no environment {name!r}; it has: {there}"
+                f"the registry {registry} has no environment {name!r}. Its environments: {there}"
             )
         if not offering:
             raise ConfigError(
                 f"environment {name!r} at the registry {registry} does not offer its tools over "
-                f"MCP. Start it with environments.{name}.mcp={{}}"
+                f"MCP. Start the environment with environments.{name}.mcp={{}}"
             )
         # Any of them would do: each holds its own sessions.
         yield _offered(directory, secrets.choice(offering))

@@ -109,7 +109,7 @@ def found_at(
 def _no_agent(address: str, error: MeshError) -> MeshError:
     """The error for an address at which no agent answers."""
     if error.reason == errors_pb2.ERROR_REASON_NOT_OFFERED:
-        problem = "the server there is not an agent service"
+        problem = "the server at this address is not an agent service"
     elif error.reason == errors_pb2.ERROR_REASON_DEADLINE_PASSED:
         problem = f"nothing answered within {_HELLO_S:g} s"
     else:
@@ -119,7 +119,7 @@ def _no_agent(address: str, error: MeshError) -> MeshError:
     return MeshError(
         error.reason,
         f"no agent at {address} ({problem}). Pass the agent's HOST:PORT that `gym-cli up` prints, "
-        "and check that it is running",
+        "and check that the agent is running",
         metadata=error.metadata,
         code=error.code,
     )

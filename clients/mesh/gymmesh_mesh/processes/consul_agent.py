@@ -36,7 +36,9 @@ async def consul_agent(config: ConsulConfig, *, start: bool, binary: str) -> Asy
         yield
         return
     if not start:
-        raise StartError(f"{problem}. Start a Consul agent there, or use --discovery consul")
+        raise StartError(
+            f"{problem}. Start a Consul agent at this address, or use --discovery consul"
+        )
     process = await _start(config, binary)
     try:
         await _until_ready(config, process)

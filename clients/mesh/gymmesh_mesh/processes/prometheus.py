@@ -48,7 +48,10 @@ def observed(config: MeshConfig, program: str) -> MeshConfig:
     """The configuration with targets for Prometheus. Raises StartError if there can be none."""
     _find(program)
     if not config.mesh.metrics:
-        raise StartError("mesh.metrics is false, so there are no metrics for Prometheus")
+        raise StartError(
+            "mesh.metrics is false, so there are no metrics for Prometheus. Set mesh.metrics to "
+            "true, or remove --observe"
+        )
     if config.discovery.http_sd.endswith(":0") or not config.discovery.http_sd:
         # A port that stays when the discovery service is started again.
         found = msgspec.structs.replace(config.discovery, http_sd=free_address())
@@ -61,8 +64,8 @@ def _find(binary: str) -> str:
     found = shutil.which(binary)
     if found is None:
         raise StartError(
-            f"there is no program '{binary}'. Install Prometheus, or pass its path with "
-            "--prometheus PATH"
+            f"there is no program '{binary}'. Install Prometheus, or pass the path of the "
+            "program with --prometheus PATH"
         )
     return found
 

@@ -81,7 +81,8 @@ class RestartedProcess:
         return (
             reason
             if not limit
-            else f"{reason}\nit was restarted {limit} times, the limit of mesh.restarts"
+            else f"{reason}\nthe process was already restarted {limit} times, which is the "
+            "limit (mesh.restarts)"
         )
 
     async def stop(self) -> None:
@@ -102,7 +103,7 @@ class RestartedProcess:
         except StartError as error:
             failed = str(error)
         except TimeoutError:
-            failed = f"'{self._plan.name}' was not ready again within {ready_s:.0f} s"
+            failed = f"after a restart, '{self._plan.name}' was not ready within {ready_s:.0f} s"
         else:
             for sentence in _moves(before, self.infos):
                 _log.warning("%s", sentence)

@@ -106,7 +106,9 @@ def _specs(
     spec = next((one for one in found if one.name == name), None)
     if spec is None:
         there = ", ".join(f"'{one.name}'" for one in found) or "none"
-        raise ConfigError(f"there is no {kind} '{name}' in the configuration, which has {there}")
+        raise ConfigError(
+            f"the configuration has no {kind} '{name}'. Services of this kind: {there}"
+        )
     if kind == "discovery":
         if place.discovery_address:
             raise ConfigError("a discovery service does not register itself; remove --discovery")

@@ -50,5 +50,6 @@ class CollectOptions(DispatchOptions):
         if self.hand_out and self.order is Order.INTERLEAVED and self.repeats > 1:
             # All groups would be open until the last round, and all in memory.
             raise ValueError(
-                "order: with hand_out, groups are handed out whole, so repeats can't be interleaved"
+                "order: hand_out needs whole groups, but Order.INTERLEAVED finishes all groups "
+                "at the end. Choose another order"
             )

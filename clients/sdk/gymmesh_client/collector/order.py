@@ -51,13 +51,16 @@ def arrange(
             yield task, everything
     elif order is Order.INTERLEAVED:
         if iter(tasks) is tasks:
-            raise ValueError("interleaved repeats need tasks that can be read more than once")
+            raise ValueError(
+                "order interleaved reads the tasks several times. Pass a list instead of an "
+                "iterator"
+            )
         for repeat in everything:
             for task in tasks:
                 yield task, range(repeat, repeat + 1)
     else:
         if not isinstance(tasks, Sequence):
-            raise ValueError("longest-first needs tasks that can be read by index")
+            raise ValueError("order longest-first reads the tasks by index. Pass a list of tasks")
         lengths = array("d", map(length or prompt_length, tasks))
         for index in sorted(range(len(lengths)), key=lambda at: -lengths[at]):
             yield tasks[index], everything

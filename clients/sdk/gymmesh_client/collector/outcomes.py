@@ -63,7 +63,7 @@ class MemoryOutput:
 
     async def recording(self, rollout: str, attempt: int) -> AttemptRecording:
         """There is none: `traced` is false."""
-        raise NotImplementedError("traces are not kept in memory")
+        raise NotImplementedError("a collector without files can't keep traces")
 
     def describe(self, **parts: Any) -> None:
         """Keeps nothing."""

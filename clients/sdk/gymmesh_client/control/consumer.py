@@ -155,8 +155,8 @@ class GroupConsumer:
             if not (self.all_sent and error.reason in _BROKEN):
                 raise
             _LOG.warning(
-                "%s: the collector ended before %d groups were acknowledged, and treats them as "
-                "not received: %s",
+                "%s: the collector ended before %d groups were acknowledged, and treats these "
+                "groups as not received: %s",
                 self._request.consumer,
                 len(done),
                 error,

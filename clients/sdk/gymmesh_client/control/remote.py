@@ -182,7 +182,7 @@ def find_run(runs: list[RemoteRun], wanted: str) -> RemoteRun:
         which = f"fit '{wanted}'" if wanted else "are active"
         problem = f"{len(found)} runs {which}; choose one of: {ids}"
     elif wanted:
-        problem = f"no active run {wanted!r}; active runs: {ids}"
+        problem = f"no active run has the id {wanted!r}; active runs: {ids}"
     else:
         problem = "no active run here"
     raise MeshError(errors_pb2.ERROR_REASON_RUN_NOT_FOUND, problem, metadata={"run_id": wanted})

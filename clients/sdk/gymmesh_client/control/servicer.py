@@ -149,7 +149,7 @@ class RunServicer:
             raise MeshError(
                 errors_pb2.ERROR_REASON_CREDENTIAL_INVALID,
                 "this call needs the collector's token. Run `gym-cli runs` as the user who "
-                "started the run: it finds the token",
+                "started the run. The command then finds the token",
             )
 
     def _find(self, run_id: str) -> RunHandle:
@@ -157,7 +157,8 @@ class RunServicer:
         if run is None:
             raise MeshError(
                 errors_pb2.ERROR_REASON_RUN_NOT_FOUND,
-                f"no run '{run_id}' here; active runs: {', '.join(self._runs) or 'none'}",
+                f"this collector has no run '{run_id}'; active runs: "
+                f"{', '.join(self._runs) or 'none'}",
                 metadata={"run_id": run_id},
             )
         return run

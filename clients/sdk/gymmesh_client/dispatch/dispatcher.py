@@ -387,8 +387,8 @@ class Dispatcher(Generic[W]):
         for name, gate in self._gates.items():
             if gate.is_hopeless(now):
                 self._end(
-                    f"agent {name!r} has accepted no rollouts for {patience}; check that it "
-                    "is running"
+                    f"agent {name!r} has accepted no rollouts for {patience}; check that the "
+                    "agent is running"
                 )
                 return True
         for service in self._services.closed.values():

@@ -158,7 +158,7 @@ def _read(path: Path, lines: list[bytes], run_id: str) -> SharesState:
 
 def _damaged(path: Path, number: int, error: Exception) -> UserError:
     return UserError(
-        f"{path}:{number}: is damaged: {error}. Restore the file from a copy, or delete it. "
-        "Without the file, groups that already have a finished rollout are not sent to a trainer. "
-        "Their rows stay on disk"
+        f"{path}:{number}: is damaged: {error}. Restore the file from a copy, or delete the "
+        "file. Without the file, groups that already have a finished rollout are not sent to a "
+        "trainer, but the rows of these groups stay on disk"
     )

@@ -32,7 +32,7 @@ class HeldRollout(NamedTuple):
 
 _IN_PART: Final = (
     "an earlier session completed other repeats of this group. Score all repeats together with "
-    "gym-cli reverify, or run all of them again with --retry task=ID"
+    "gym-cli reverify, or run all repeats again with --retry task=ID"
 )
 
 

@@ -295,7 +295,8 @@ class GroupShares:
         consumer = self.current(name, incarnation)
         if cursor > consumer.last:
             raise field_invalid(
-                "cursor", f"{cursor} was not sent to {name} (the last cursor is {consumer.last})"
+                "cursor",
+                f"{cursor} was not sent to {name} (the last cursor sent is {consumer.last})",
             )
         done = [at for at in consumer.held if at <= cursor]
         if done:
@@ -341,7 +342,7 @@ class GroupShares:
                 raise field_invalid(
                     "consumers",
                     f"is {claim.consumers}, but {connected[0].name} is connected as one of "
-                    f"{self.consumers} consumers. End all consumers before you change the number",
+                    f"{self.consumers} consumers. Stop all consumers before you change the number",
                 )
             for one in self._members.values():
                 self._bury(one)
@@ -353,8 +354,8 @@ class GroupShares:
         if claim.name not in others and len(others) >= self.consumers:
             raise field_invalid(
                 "consumer",
-                f"{claim.name} is one consumer too many: {self.consumers} consumers already share "
-                f"the groups ({', '.join(sorted(others)[:8])})",
+                f"{claim.name} can't join: {self.consumers} consumers, the maximum of this "
+                f"stream, already share the groups ({', '.join(sorted(others)[:8])})",
             )
 
     def _bury(self, consumer: Consumer) -> int:

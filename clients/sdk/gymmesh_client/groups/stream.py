@@ -85,7 +85,8 @@ class GroupStream:
             raise MeshError(
                 errors_pb2.ERROR_REASON_RUN_STATE,
                 f"the groups of this run are already read by {self.readers}, so {readers} can't "
-                "read them. Give all readers a consumer name, or use one reader without a name",
+                "read these groups. Give all readers a consumer name, or use one reader without "
+                "a name",
             )
 
     def check_cursor(self, field: str, cursor: int) -> None:
@@ -93,8 +94,8 @@ class GroupStream:
         if cursor > self.store.finished:
             raise field_invalid(
                 field,
-                f"{cursor} is not a cursor of this session (the last is {self.store.finished}). "
-                "Start at 0 after a restart of the collector",
+                f"{cursor} is not a cursor of this session (the last cursor is "
+                f"{self.store.finished}). Start at 0 after a restart of the collector",
             )
 
     async def groups(self, after: int, max_staleness: int | None) -> AsyncGenerator[Group, None]:

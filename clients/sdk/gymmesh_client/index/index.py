@@ -107,7 +107,7 @@ class Index:
             return [_entry(*values) for values in self._database.execute(_FIND, (key,))]
         except _DAMAGE as error:
             raise UserError(
-                f"{self._path} is damaged ({error}). Delete it; it will be rebuilt"
+                f"{self._path} is damaged ({error}). Delete this file; gymmesh rebuilds it"
             ) from None
 
     def close(self) -> None:

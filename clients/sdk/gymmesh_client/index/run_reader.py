@@ -152,7 +152,7 @@ class RunReader:
             if attempt.current:
                 if place is None:
                     index = self.files.index
-                    raise UserError(f"{index} is damaged. Delete it; it will be rebuilt")
+                    raise UserError(f"{index} is damaged. Delete this file; gymmesh rebuilds it")
                 return self._with_row(attempt, place)
         return None
 

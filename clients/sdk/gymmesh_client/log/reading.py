@@ -109,7 +109,8 @@ def first_session(files: OutputFiles) -> dict[str, Any]:
 def unnamed_run(files: OutputFiles) -> UserError:
     """The error for a journal without a session."""
     return UserError(
-        f"{files.journal} is damaged: it does not name its run. Restore the file from a copy"
+        f"{files.journal} is damaged: the journal does not name the run. Restore the file from "
+        "a copy"
     )
 
 

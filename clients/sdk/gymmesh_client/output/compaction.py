@@ -133,7 +133,10 @@ def _copy(journal: Journal, source: int, begin: int, end: int, target: int, offs
     while at < end:
         data = os.pread(source, min(_CHUNK, end - at), at)
         if not data:
-            raise UserError(f"{journal.files.rows}: a rows file was truncated in the meantime")
+            raise UserError(
+                f"{journal.files.rows}: another program truncated this file during the compaction. "
+                "Restore the file from a copy"
+            )
         journal.disk.write(target, data, offset + at - begin)
         at += len(data)
     return end - begin

@@ -86,8 +86,8 @@ class Part:
         session = latest_session(OutputFiles(path))
         if session is None:
             raise UserError(
-                f"{path} has no journal beside it. Name the --output of each shard, and keep a "
-                "shard's files together"
+                f"{path} is in a folder without the run's journal. Pass the --output of each "
+                "shard, and keep a shard's files together"
             )
         shard = shard_of(session)
         if shard is None:
@@ -189,7 +189,7 @@ def whole_run(parts: Sequence[Part], accept: Collection[str] = ()) -> list[Part]
         what = "shard" if len(missing) == 1 else f"{len(missing)} shards"
         raise UserError(
             f"run {first.run_id} is incomplete: the output of {what} {named} is missing. Pass "
-            "it, too; collect it first if necessary"
+            "this output, too. If a shard was never collected, collect it first"
         )
     return [found[index] for index in range(first.shard.of)]
 
@@ -238,8 +238,8 @@ def _check_versions(first: Part, part: Part, accept: Collection[str]) -> None:
     if found and "environments" not in accept:
         raise UserError(
             f"{part.path} was collected with a different version of an environment or its verifier "
-            f"than {first.path} ({'; '.join(found)}). Collect it again with the same version, or "
-            "merge anyway with --accept-change environments"
+            f"than {first.path} ({'; '.join(found)}). Collect this shard again with the same "
+            "version, or merge anyway with --accept-change environments"
         )
 
 
@@ -270,12 +270,12 @@ def _check_finished(part: Part, reader: RunReader) -> None:
     if missing > 0:
         raise UserError(
             f"{part.path}: {missing} of the {wanted} rollouts of shard {part.shard} have no "
-            "outcome. Collect them with --resume first"
+            "outcome. Run these rollouts with gym-cli collect --resume first"
         )
     if missing < 0:
         raise UserError(
             f"{part.path} has {-missing} rollouts more than the {wanted} of shard {part.shard}: "
-            "it was started with another --limit. Collect it again with --overwrite"
+            "the shard was started with another --limit. Collect the shard again with --overwrite"
         )
 
 
@@ -288,8 +288,8 @@ def _groups(parts: Sequence[Part], readers: Sequence[RunReader]) -> Iterator[Seq
         group = [] if task_id is None else _group(readers[at], task_id, parts[at].repeats)
         if len(group) != parts[at].repeats:
             raise UserError(
-                f"{parts[at].path}: its journal and its rows do not match. Restore both from a "
-                "copy, or collect the shard again with --overwrite"
+                f"{parts[at].path}: the journal and the rows do not match. Restore both files "
+                "from a copy, or collect the shard again with --overwrite"
             )
         yield group
 

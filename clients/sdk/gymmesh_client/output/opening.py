@@ -81,8 +81,8 @@ def check(files: OutputFiles, identity: RunIdentity, options: OpenOptions) -> li
         check_same_layout(files, session)
     elif used and not options.overwrite:
         raise UserError(
-            f"{used[0]} already exists and is not empty. Resume it with --resume, replace it with "
-            "--overwrite, or choose another --output"
+            f"{used[0]} already exists and is not empty. Resume the run with --resume, replace "
+            "the file with --overwrite, or choose another --output"
         )
     if not options.resume:
         refuse_foreign_files(files)

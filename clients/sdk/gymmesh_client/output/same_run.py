@@ -48,8 +48,8 @@ def check_new_run(files: OutputFiles, run_id: str) -> None:
         session = latest_session(files)
     if session is not None and session.get("run_id") == run_id:
         raise UserError(
-            f"{files.shown} already holds run {run_id}. To replace it, pass a different --run-id "
-            "with --overwrite. To continue it, use --resume instead of --overwrite"
+            f"{files.shown} already holds run {run_id}. To replace this run, pass a different "
+            "--run-id with --overwrite. To continue this run, use --resume instead of --overwrite"
         )
 
 
@@ -58,7 +58,7 @@ def check_same_layout(files: OutputFiles, session: Mapping[str, Any]) -> None:
     was, shards = bool(session.get("zstd")), session.get("shard_rows")
     if files.compressed and not was:
         raise UserError(
-            f"{files.rows} was started without compression and must stay so; remove --zstd"
+            f"{files.rows} was started without compression, which can't be changed; remove --zstd"
         )
     if files.shard_rows is not None and files.shard_rows != shards:
         so_far = "in one file" if shards is None else f"with --shard-rows {shards}"

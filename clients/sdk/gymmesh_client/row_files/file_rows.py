@@ -84,7 +84,7 @@ def read_line(at: RowPlace) -> bytes:
     if at.verified and (len(data) != place.length or zlib.crc32(data) != place.crc):
         raise DamagedRow(f"{path}: the row at byte {place.offset} was changed")
     if len(data) != place.length:
-        raise UserError(f"{path} was truncated. Reload to read it again")
+        raise UserError(f"{path} was truncated. Reload the page to read the file again")
     return data.rstrip(b"\n") if at.verified else data
 
 

@@ -88,10 +88,10 @@ class RowFiles:
             path, end = self.files.row_file(*file), self.ends.get(file, 0)
             size = path.stat().st_size if path.exists() else -1
             if max(size, 0) < end:
-                is_now = "is gone" if size < 0 else f"has {size} bytes"
+                is_now = "is missing" if size < 0 else f"has {size} bytes"
                 raise UserError(
-                    f"{path} {is_now}, but its journal expects {end}. Restore the file, or start "
-                    "again with --overwrite"
+                    f"{path} {is_now}, but the run's journal expects {end} bytes. Restore the "
+                    "file, or start again with --overwrite"
                 )
             if size > end:
                 self._disk.cut(self._fd(file), end)

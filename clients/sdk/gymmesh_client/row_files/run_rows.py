@@ -108,9 +108,9 @@ def is_compressed(files: OutputFiles, file: RowFile) -> bool:
 def damaged_row(path: Path, number: int) -> DamagedRow:
     """The error for a row that was changed after it was written."""
     return DamagedRow(
-        f"{path}:{number}: the row was changed after it was written: its checksum is not the "
-        "journal's. Restore the file from a copy, or collect damaged rollouts again with "
-        "--resume --retry damaged"
+        f"{path}:{number}: the row was changed after it was written: its checksum differs from the "
+        "checksum in the journal. Restore the file from a copy, or run the changed rollouts again "
+        "with --resume --retry damaged"
     )
 
 

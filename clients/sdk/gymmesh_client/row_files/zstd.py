@@ -78,7 +78,7 @@ class FrameInParts:
                 self._parts.clear()
                 raise ValueError(
                     f"the decompressed frame exceeds {self._most >> 20} MiB. If you trust the "
-                    "file, decompress it with `zstd -d`"
+                    "file, decompress the file with `zstd -d`"
                 )
             self._parts.append(part)
             used = len(slice_) - len(self._object.unused_data)
@@ -97,6 +97,6 @@ def load_zstandard() -> Any:
         import zstandard
     except ImportError:
         raise UserError(
-            "compressed output needs the zstandard package. Install it, or remove --zstd"
+            "compressed output needs the zstandard package. Install the package, or remove --zstd"
         ) from None
     return zstandard

@@ -129,13 +129,13 @@ class RunIdentity:
             names = " and ".join(_told(files, self, was, name) for name in changed)
             options = " ".join(f"--accept-change {name}" for name in changed)
             raise UserError(
-                f"{files.rows} can't be resumed: {names} changed. Restore them, choose another "
-                f"--output, or resume anyway with {options}"
+                f"{files.rows} can't be resumed: {names} changed. Undo the change, choose "
+                f"another --output, or resume anyway with {options}"
             )
         notices = [f"resumed although {_told(files, self, was, name)} changed" for name in changes]
         return notices + [
             f"the source of environment {name!r} changed since the run started, but its version "
-            "did not. If tools or verdicts changed, increase the class's `version`"
+            "did not change. If tools or verdicts changed, increase the class's `version`"
             for name in source_changes(was.environments, self.environments)
         ]
 

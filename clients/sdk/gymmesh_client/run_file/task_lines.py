@@ -70,7 +70,7 @@ def described(was: TaskLines, now: TaskLines, path: Path) -> str:
     gone, added = Counter(old) - Counter(new), Counter(new) - Counter(old)
     if not gone and not added:
         if first == both:
-            return "only whitespace around its lines differs"
+            return "only whitespace around the lines differs"
         return f"the order of its lines differs from line {first + 1} on{_task(path, first)}"
     counts = f"{added.total()} lines added or changed and {gone.total()} removed or changed in all"
     if first == len(new):

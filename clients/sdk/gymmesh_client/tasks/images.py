@@ -98,7 +98,9 @@ def _read(path: str, folder: Path) -> tuple[str, bytes]:
         root = folder.resolve()
         found = (root / path).resolve()
         if not found.is_relative_to(root):
-            raise _BadImage(f"{named} is outside the task file's folder. Move it into the folder")
+            raise _BadImage(
+                f"{named} is outside the task file's folder. Move the image into the folder"
+            )
         if not found.is_file():
             raise _BadImage(f"{named} is not a file in the task file's folder. Use a path or a URL")
         with found.open("rb") as file:

@@ -133,8 +133,8 @@ class TaskReader:
         first = seen.setdefault(_digest(name.encode()), line)
         if first != line and not self.number_repeated_ids:
             sentence = (
-                f"line {first} already has the id {name!r}. Ids must be unique; number them with "
-                "--number-repeated-ids"
+                f"line {first} already has the id {name!r}. Ids must be unique. To number repeated "
+                "ids, add --number-repeated-ids"
             )
             yield TaskProblem(line, "task_id", sentence)
             return

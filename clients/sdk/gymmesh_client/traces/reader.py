@@ -99,6 +99,6 @@ def open_trace(path: str | Path) -> TraceReader:
                 trace, b"" if empty else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             )
     except FileNotFoundError:
-        raise UserError(f"{trace} does not exist. Collect with --trace to record one") from None
+        raise UserError(f"{trace} does not exist. Collect with --trace to keep traces") from None
     except OSError as error:
         raise unreadable(trace, error) from None

@@ -144,7 +144,10 @@ def _why(rollout: Rollout, kept: Sequence[TrainingSample], several: str) -> tupl
             "prompts differ from the earlier tokens, which allow_token_divergence permits",
             "collect without allow_token_divergence",
         )
-    return "they exceed the trainer's completion limit", "raise the trainer's completion limit"
+    return (
+        "the tokens exceed the trainer's completion limit",
+        "raise the trainer's completion limit",
+    )
 
 
 def _why_left(

@@ -32,8 +32,8 @@ def refuse_seed(seed: object, task_id: str, engine: str) -> None:
     """Raise UserError for a task with a seed that the engine can't sample with."""
     if seed is not None:
         raise UserError(
-            f"task {task_id}: seed: {engine} does not support a seed per call; remove it from the "
-            "task"
+            f"task {task_id}: seed: {engine} does not support a seed per call; remove the seed "
+            "from the task"
         )
 
 

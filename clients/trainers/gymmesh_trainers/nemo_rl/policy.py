@@ -100,9 +100,9 @@ class NemoPolicy(ChatBackend):
             if body.get(key) is None:
                 raise refused(
                     self._name,
-                    f"NeMo RL requires the trainer's own {key} in each call, but this call has "
-                    "none. Set it in the row's responses_create_params, or start the agent with "
-                    f"--{key.replace('_', '-')}",
+                    f"NeMo RL requires the trainer's own {key} in each call, but this call does "
+                    f"not set {key}. Set {key} in the row's responses_create_params, or start the "
+                    f"agent with --{key.replace('_', '-')}",
                 )
         if body.get("top_k") not in (None, -1):
             raise refused(
@@ -175,7 +175,7 @@ async def policy_of_head(head: str) -> NemoPolicy:
     base = found.get("policy_base_url") if isinstance(found, dict) else None
     urls = [base] if isinstance(base, str) else base
     if not isinstance(urls, list) or not urls or not all(isinstance(one, str) for one in urls):
-        raise UserError(f"{url}: the configuration there does not set policy_base_url")
+        raise UserError(f"{url}: the configuration at this URL does not set policy_base_url")
     name = found.get("policy_model_name")
     try:
         return NemoPolicy(urls, model=name if isinstance(name, str) else "")

@@ -264,9 +264,11 @@ def check_arguments(args: Any, *, several: bool, evaluation: bool, experts: bool
         )
     if not evaluation:
         if args.group_rm:
-            wrong.append("--group-rm: would replace the environment's rewards; remove it")
+            wrong.append("--group-rm: would replace the environment's rewards; remove this option")
         if args.partial_rollout:
-            wrong.append("--partial-rollout: a rollout can't continue in a later step; remove it")
+            wrong.append(
+                "--partial-rollout: a rollout can't continue in a later step; remove this option"
+            )
         if args.rollout_top_p != 1.0:
             wrong.append(
                 "--rollout-top-p: must be 1.0, or slime replays the tokens that top-p kept"
@@ -279,7 +281,7 @@ def check_arguments(args: Any, *, several: bool, evaluation: bool, experts: bool
         if several and compares_groups(args) and not args.custom_reward_post_process_path:
             wrong.append(
                 "--custom-reward-post-process-path: is missing. If a rollout has several samples, "
-                "slime would compare rewards of different groups. Set it to "
+                "slime would compare rewards of different groups. Set this option to "
                 "gymmesh_trainers.slime.group_rewards, or create GymmeshGenerate with several=False"
             )
     if wrong:

@@ -60,7 +60,7 @@ def filled(
         if not evaluation:
             raise UserError(
                 f"rollout {rollout.id} of task {rollout.task.id}: the engine returned no usable "
-                "log probabilities. slime needs one for every sampled token"
+                "log probabilities. slime needs a log probability for every sampled token"
             )
         made.rollout_log_probs = None
     made.response = tokenizer.decode(sample.completion_ids)

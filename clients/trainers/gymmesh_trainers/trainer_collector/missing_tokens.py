@@ -31,7 +31,7 @@ class MissingTokens:
         self._said = True
         _LOG.warning(
             "rollout %s of task %s: model '%s' returned no token ids, so its answers can't be "
-            "trained. Use a backend that returns them (vllm, vllm_tokens, sglang or a "
+            "trained. Use a backend that returns token ids (vllm, vllm_tokens, sglang or a "
             "TokenBackend)",
             rollout.id,
             rollout.task.id,

@@ -183,8 +183,9 @@ async def open_place(
             )
     elif model is not None and not isinstance(model, str):
         raise UserError(
-            "model: a remote mesh has its own models. Pass the name of one of these models. Or "
-            "also pass relay=, the address of a relay of that mesh. Or collect in this process"
+            "model: a remote mesh has its own models. Pass the name of one of the mesh's "
+            "models. Or also pass relay=, the address of a relay of that mesh. Or collect in this "
+            "process"
         )
     if addresses:
         opened = remote_mesh(addresses, security=security)
@@ -232,7 +233,9 @@ async def open_environment(
         found = {one.name for one in directory.instances() if one.service == RESOURCE}
         if not name and len(found) != 1:
             said = ", ".join(sorted(found)) or "none"
-            raise UserError(f"environment: is required; pass the name of one of these: {said}")
+            raise UserError(
+                f"environment: is required; pass one of these environment names: {said}"
+            )
         yield directory, name or found.pop()
 
 

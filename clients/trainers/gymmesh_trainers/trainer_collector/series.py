@@ -99,7 +99,7 @@ class StepSeries:
     async def begin(self, step: Step) -> None:
         """Make ready for a step."""
         if self._step is not None and self._step.is_entered:
-            raise RuntimeError(f"step {self._step.number} is still open; close it first")
+            raise RuntimeError(f"step {self._step.number} is still open; close the step first")
         if self._step is not None:
             await self._step.close()
         if not self._numbered:
@@ -246,9 +246,11 @@ class StepSeries:
                 ) from None
         elif self._source is not None or loaded.tasks is not None:
             raise UserError(
-                "state: is of a collector with tasks=; pass the same tasks= to this collector"
+                "state: was saved by a collector with tasks=; pass the same tasks= to this "
+                "collector"
                 if self._source is None
-                else "state: is of a collector without tasks=; remove tasks= of this collector"
+                else "state: was saved by a collector without tasks=; remove tasks= of this "
+                "collector"
             )
         self._numbered = True
         self.last_step = loaded.step

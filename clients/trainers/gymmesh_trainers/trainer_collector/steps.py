@@ -262,7 +262,7 @@ class Step:
         self._warned_rejected = True
         _LOG.warning(
             "step %d has %d of %d groups, and its rules rejected %d groups (%s). The step "
-            "continues until it has all groups. To limit it, pass at_most=…",
+            "continues until it has all groups. To limit the step, pass at_most=…",
             self.number,
             self.counts["kept"],
             groups,

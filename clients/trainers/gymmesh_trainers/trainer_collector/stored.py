@@ -79,8 +79,8 @@ class KeptRollouts:
                 if other:
                     raise UserError(
                         f"task {task.task_id}: the files of this step have rollouts of a task with "
-                        f"this id but another {other[0]!r}. Resume with the same tasks in the same "
-                        "steps, or choose another output"
+                        f"the same id, but a different {other[0]!r}. Resume with the same tasks "
+                        "in the same steps, or choose another output"
                     )
             if len(self._rollouts.get(task.task_id, ())) >= self._repeats:
                 self.whole.append((task, self.take(task.task_id)))

@@ -232,7 +232,7 @@ class TrlEnvironments:
             if lost:
                 self.unsaid[one["name"]] = lost
                 _log.warning(
-                    "tool %s: TRL's description of it can't express %s",
+                    "tool %s: TRL's description of this tool can't express %s",
                     one["name"],
                     ", ".join(lost),
                 )

@@ -164,7 +164,8 @@ class TrlRollouts:
             return self._tasks[dumps(plain)]
         except KeyError:
             raise UserError(
-                "a prompt is not of these tasks. Use `rollouts.rows` as the trainer's dataset"
+                "the trainer passed a prompt that is in none of the tasks. Use `rollouts.rows` "
+                "as the trainer's dataset"
             ) from None
 
     def _opened(self, trainer: Any) -> SyncCollector:
@@ -211,8 +212,8 @@ def sampling_of(args: Any) -> dict[str, Any]:
         refused.append("repetition_penalty")
     if refused:
         raise UserError(
-            f"{', '.join(refused)}: TrlRollouts can't pass this to the engine; remove it from the "
-            "GRPOConfig"
+            f"{', '.join(refused)}: TrlRollouts can't pass these settings to the engine. Remove "
+            "the settings from the GRPOConfig"
         )
     params = {
         "temperature": args.temperature,

@@ -44,8 +44,9 @@ def check_folder(folder: Path, *, is_adapter: bool) -> None:
     """Raises UserError where a folder holds no weights, or not all of an adapter."""
     if not folder.is_dir():
         raise UserError(
-            f"{folder}: is not a folder on this machine. If only the servers can read the folder, "
-            "pass the path there as folder_there, and here a folder with the same files"
+            f"{folder}: is not a folder on this machine. If only the servers can read "
+            "the folder, pass the servers' path as folder_there, and a local folder with the same "
+            "files as folder"
         )
     if not any(folder.glob("*.safetensors")):
         raise UserError(f"{folder}: has no *.safetensors file. Save the weights as safetensors")
@@ -54,6 +55,7 @@ def check_folder(folder: Path, *, is_adapter: bool) -> None:
         raise UserError(f"{folder}: has no adapter_config.json. Save the adapter as PEFT does")
     if not is_adapter and has_config:
         raise UserError(
-            f"{folder}: is an adapter (adapter_config.json). Pass its name: --adapter NAME of the "
+            f"{folder}: is an adapter (adapter_config.json). Pass the adapter's name: --adapter "
+            "NAME of the "
             'command, adapter="NAME" in Python'
         )

@@ -214,7 +214,11 @@ class _Push:
             if not left:
                 return
             if monotonic() + pause_s > self.deadline:
-                raise PushFailed(self.push, "abort", f"{left} calls are still in flight")
+                raise PushFailed(
+                    self.push,
+                    "abort",
+                    f"{left} calls did not end in time. Push again with a larger timeout_s",
+                )
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _AGAIN_S)
 

@@ -49,7 +49,7 @@ class PolicyServices:
             can = about.capabilities
             if not can.weights_loading:
                 raise ServicesFailed(
-                    f"{name}: can't make calls wait for new weights; update gymmesh there"
+                    f"{name}: can't make calls wait for new weights; update gymmesh in this service"
                 )
             if adapter and not can.adapters:
                 raise ServicesFailed(f"{name}: its backend '{about.backend}' can't use adapters")

@@ -122,7 +122,8 @@ class Indexer:
         """
         if self._lock is None:
             raise UserError(
-                f"another gym-cli view is writing to {self._path}. Close it and try again"
+                f"another gym-cli view is writing to {self._path}. Close the other gym-cli view "
+                "and try again"
             )
         try:
             with contextlib.closing(connect(self._path, write=True)) as database:

@@ -45,11 +45,11 @@ def shown_image(url: str) -> tuple[str, str]:
     try:
         begin = base64.b64decode(encoded[:64] + "=" * (-len(encoded[:64]) % 4), validate=True)
         if len(encoded) % 4:
-            raise binascii.Error("its length is not that of base64")
+            raise binascii.Error("the length is not a multiple of 4")
     except binascii.Error:
         return "", "an image that is not valid Base64"
     if not begin.startswith(_BEGINS[kind]) or (kind == "webp" and begin[8:12] != b"WEBP"):
-        return "", f"an image that is labelled {kind}, but whose bytes are not {kind}"
+        return "", f"an image with the type {kind}, but its bytes are not {kind}"
     return f"data:image/{kind};base64,{encoded}", ""
 
 

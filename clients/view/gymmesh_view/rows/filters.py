@@ -110,7 +110,7 @@ def parse_sort(text: str) -> Sort:
     """An order: a name of SORTS, with a minus in front for descending. Raises UserError."""
     name = text.removeprefix("-")
     if name not in SORTS:
-        raise UserError(f"sort: there is no order {name!r}; use one of {', '.join(SORTS)}")
+        raise UserError(f"sort: {name!r} is not a column to sort by; use one of {', '.join(SORTS)}")
     return Sort(name, text.startswith("-"))
 
 

@@ -64,13 +64,13 @@ def find_sources(paths: Iterable[Path]) -> Found:
             found.add(_file(absolute))
         else:
             raise UserError(
-                f"{path} does not exist. Name the --output of a run, a file of rows or a folder"
+                f"{path} does not exist. Pass the --output of a run, a file of rows or a folder"
             )
     if not found.sources:
         named = ", ".join(map(str, paths)) or "nothing"
         raise UserError(
-            f"{named} has no rollouts. Name the --output of gym-cli collect, or a folder that "
-            "has one"
+            f"{named} has no rollouts. Pass the --output of gym-cli collect, or a folder with "
+            "such a file"
         )
     return found
 

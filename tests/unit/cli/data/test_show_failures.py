@@ -57,13 +57,13 @@ async def test_alone_it_is_read_as_any_file(files: OutputFiles) -> None:
     files.journal.unlink()
     code, said = show(files.failures)
     assert code == 0
-    assert f"{files.failures} has no journal beside it" in said
+    assert f"{files.failures}: the journal is missing" in said
 
 
 async def test_a_page_of_it_names_the_run(
     files: OutputFiles, caplog: pytest.LogCaptureFixture
 ) -> None:
     find_sources([files.failures])
-    assert "has no journal" not in caplog.text
+    assert "the journal is missing" not in caplog.text
     run = files.rows.with_name("out.jsonl") if files.compressed else files.rows
     assert caplog.text.rstrip().endswith(f"pass the run's output instead: {run}")

@@ -15,8 +15,8 @@ async def test_without_prometheus_one_sentence_and_nothing_is_started(tmp_path: 
     assert ended.code == 1
     assert ended.out == ""
     assert ended.err == (
-        f"gym-cli: there is no program '{tmp_path}/prometheus'. Install Prometheus, or pass its"
-        " path with --prometheus PATH\n"
+        f"gym-cli: there is no program '{tmp_path}/prometheus'. Install Prometheus, or pass the"
+        " path of the program with --prometheus PATH\n"
     )
 
 

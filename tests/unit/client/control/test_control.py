@@ -250,7 +250,9 @@ async def test_which_run_is_meant_must_be_clear() -> None:
         server.add(TinyRun("run-aa"), "")
         async with open_runs() as runs:
             assert find_run(runs, "").run_id == "run-aa"
-            with pytest.raises(MeshError, match="no active run 'x'; active runs: run-aa"):
+            with pytest.raises(
+                MeshError, match="no active run has the id 'x'; active runs: run-aa"
+            ):
                 find_run(runs, "x")
         server.add(TinyRun("run-ab"), "")
         async with open_runs() as runs:

@@ -109,9 +109,9 @@ def test_a_journal_that_lost_its_first_commit_is_damaged(tmp_path: Path) -> None
     journal.commit([new(1)])
     journal.close()
     files.journal.write_bytes(files.journal.read_bytes()[:40])
-    with pytest.raises(UserError, match="does not name its run"):
+    with pytest.raises(UserError, match="does not name the run"):
         open_run(files.rows)
-    with pytest.raises(UserError, match="does not name its run"):
+    with pytest.raises(UserError, match="does not name the run"):
         list(stored_rows(files, ROWS))
 
 

@@ -62,7 +62,7 @@ ALL = [task(number) for number in range(4)]
             [ALL[0], ALL[2], ALL[1], ALL[3]],
             "the order of its lines differs from line 2 on (task 'sum-2')",
         ),
-        ([line.strip() + "  \n" for line in ALL], "only whitespace around its lines differs"),
+        ([line.strip() + "  \n" for line in ALL], "only whitespace around the lines differs"),
     ],
 )
 def test_the_task_that_changed_is_named(tmp_path: Path, now: list[str], words: str) -> None:

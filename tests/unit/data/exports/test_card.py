@@ -36,6 +36,6 @@ def test_it_says_what_is_there_by_which_thresholds_and_what_is_not(tmp_path: Pat
 def test_it_says_the_options(tmp_path: Path) -> None:
     selection = Selection(min_reward=0.5, whole=True, environments=frozenset({"math"}))
     card = card_of(tmp_path, ExportOptions(selection, PairRules(margin=0.25, per_task=2)))
-    assert "| reward at least 0.5, none cut short by a limit |" in card
-    assert "| reward at least 0.5, no duplicates, none cut short by a limit |" in card
+    assert "| reward at least 0.5, no rollouts cut short by a limit |" in card
+    assert "| reward at least 0.5, no duplicates, no rollouts cut short by a limit |" in card
     assert "reward difference at least 0.25, at most 2 per task |" in card

@@ -36,7 +36,7 @@ def test_a_folder_goes_on_with_the_files_that_are_not_finished(
             export_hub([source], out, test=0.5)
     assert not out.exists()
     assert made == files[: files.index("dpo/train.jsonl") + 1]
-    with pytest.raises(UserError, match="Resume it with --resume"):
+    with pytest.raises(UserError, match="Resume the export with --resume"):
         export_hub([source], out, test=0.5)
     for test, options in ((0.4, None), (0.5, ExportOptions(Selection(min_reward=0.5)))):
         with pytest.raises(UserError, match="made from other rollouts or with other options"):

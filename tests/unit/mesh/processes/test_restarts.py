@@ -70,7 +70,7 @@ async def test_each_service_is_started_again_at_its_address(
         os.kill(after["model"].pid, signal.SIGKILL)
         said = await asyncio.wait_for(kept, 60)
         assert "the model service 'policy' ended with status -9" in said
-        assert "it was restarted 1 times" in said
+        assert "the process was already restarted 1 times" in said
 
 
 @pytest.fixture
@@ -128,7 +128,7 @@ async def test_a_port_that_others_rely_on_is_named_when_it_is_taken(
         os.kill(before.pid, signal.SIGKILL)
         said = await asyncio.wait_for(mesh.wait_for_death(), 60)
     assert f"could not start: cannot listen on {before.address}: the port is taken" in said
-    assert "it was restarted 1 times" in said
+    assert "the process was already restarted 1 times" in said
     assert len(squatter) == 1
 
 
@@ -153,6 +153,6 @@ async def test_one_that_does_not_come_up_again_uses_its_restarts_up(
         (model,) = [one for one in mesh.infos if one.kind == "model"]
         os.kill(model.pid, signal.SIGKILL)
         said = await asyncio.wait_for(mesh.wait_for_death(), 60)
-        assert "it was restarted 2 times" in said
+        assert "the process was already restarted 2 times" in said
         assert "could not start" in caplog.text
         assert "recorded.jsonl" in caplog.text

@@ -85,8 +85,8 @@ async def test_what_is_sent_is_what_the_endpoint_asserts() -> None:
 @pytest.mark.parametrize(
     ("params", "said"),
     [
-        ({"temperature": 0.7}, "has none. Set it in .* --top-p"),
-        ({"top_p": 0.9}, "has none. Set it in .* --temperature"),
+        ({"temperature": 0.7}, "does not set top_p. Set top_p in .* --top-p"),
+        ({"top_p": 0.9}, "does not set temperature. Set temperature in .* --temperature"),
         ({**SAMPLING, "top_k": 5}, "does not support top_k, but this call has 5"),
     ],
 )

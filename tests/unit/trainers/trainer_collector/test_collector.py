@@ -301,7 +301,7 @@ async def test_a_task_of_the_same_id_is_not_gone_on_with_as_another_one(tmp_path
     assert [one.rewards async for one in collect(Sums, [task], **settings)] == [[1.0, 1.0]]
     for change in ({"prompt": "What is 5 + 5?"}, {"answer": "10"}, {"reward": 1}, {"n": 1.0}):
         key = "input" if "prompt" in change else next(iter(change))
-        with pytest.raises(UserError, match=f"task t0: the files .* but another '{key}'"):
+        with pytest.raises(UserError, match=f"task t0: the files .* but a different '{key}'"):
             await anext(aiter(collect(Sums, [task | change], **settings)))
 
 

@@ -230,7 +230,7 @@ async def test_a_state_that_cannot_be_meant_is_refused() -> None:
             (state | {"step": "x"}, "state: Expected `int`, got `str` - at `\\$.step`"),
             (
                 state | {"tasks": {}},
-                "is of a collector with tasks=; pass the same tasks= to this collector",
+                "was saved by a collector with tasks=; pass the same tasks= to this collector",
             ),
         ):
             with pytest.raises(UserError, match=said):

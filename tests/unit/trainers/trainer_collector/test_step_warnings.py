@@ -46,6 +46,6 @@ async def test_rules_that_reject_nearly_everything_are_named_once(
             assert [group async for group in few] == []
     assert [one for one in caplog.messages if "at_most" in one] == [
         "step 1 has 0 of 2 groups, and its rules rejected 20 groups (spread 20). The step "
-        "continues until it has all groups. To limit it, pass at_most=…"
+        "continues until it has all groups. To limit the step, pass at_most=…"
     ]
     assert (step.ended, few.ended) == ("tasks", "tasks")

@@ -213,7 +213,7 @@ async def test_a_second_step_waits_for_no_open_one() -> None:
         collector.step(rows(2)) as step,
     ):
         assert await step.next()
-        with pytest.raises(RuntimeError, match="step 1 is still open; close it first"):
+        with pytest.raises(RuntimeError, match="step 1 is still open; close the step first"):
             await collector.step(rows(1)).next()
 
 

@@ -110,7 +110,7 @@ def test_sampling_parameters_that_no_engine_gets_are_refused(
     given: dict[str, Any], name: str
 ) -> None:
     rollouts = TrlRollouts(Sums(), rows(1), engine=ScriptEngine(lambda prompt: "1"))
-    with pytest.raises(UserError, match=f"^{name}: TrlRollouts can't pass this "):
+    with pytest.raises(UserError, match=f"^{name}: TrlRollouts can't pass these "):
         rollouts([rollouts.rows[0]["prompt"]], trainer(64, **given))
 
 

@@ -127,7 +127,7 @@ async def test_a_forgotten_server_is_named_before_anything_is_touched(
         with pytest.raises(PushFailed) as failed:
             await mesh.push(adapter if name else weights, 4, adapter=name)
         assert failed.value.step == "check"
-        assert f"lack {called.url}, which model 'policy' calls" in str(failed.value)
+        assert f"do not include {called.url}, which model 'policy' calls" in str(failed.value)
         assert all(name in str(failed.value) for name in ("m0", "m1"))
         assert [one.state for one in failed.value.push.endpoints] == ["unchanged"]
         assert await mesh.announced() == [None, None]
@@ -160,7 +160,9 @@ async def test_a_model_service_compares_the_servers_that_it_calls(
     request = model_pb2.SetWeightsVersionRequest(version=4, endpoints=listed)
     try:
         if lacks:
-            with pytest.raises(MeshError, match=f"lack {', '.join(lacks)}, which") as refused:
+            with pytest.raises(
+                MeshError, match=f"do not include {', '.join(lacks)}, which"
+            ) as refused:
                 await service.SetWeightsVersion(request, CallContext("SetWeightsVersion"))
             assert "secret" not in refused.value.message
         else:
@@ -401,7 +403,7 @@ async def test_nothing_is_loaded_while_a_call_may_be_at_an_endpoint(weights: Pat
     async with fleet() as mesh:
         clock = mesh.peers[1].service._weights
         call = clock.begin()
-        with pytest.raises(PushFailed, match=r"step abort: 1 calls are still in flight"):
+        with pytest.raises(PushFailed, match=r"step abort: 1 calls did not end in time"):
             await mesh.push(weights, 1, in_flight="abort", timeout_s=0.5)
         assert not any(one.weights or one.is_paused for one in mesh.servers)
         aborts: list[str] = []

@@ -186,10 +186,10 @@ def test_long_texts_are_cut_and_say_so() -> None:
         ("data:image/svg+xml,<svg/>", "image/svg+xml"),
         ("data:image/png;base64,!!!!", "does not show"),
         ("data:image/png;base64,AAAAA", "not valid Base64"),
-        ("data:image/png;base64," + base64.b64encode(b"<svg/>").decode(), "whose bytes are not"),
+        ("data:image/png;base64," + base64.b64encode(b"<svg/>").decode(), "but its bytes are not"),
         (
             "data:image/webp;base64," + base64.b64encode(b"RIFF0000WAVE").decode(),
-            "whose bytes are not",
+            "but its bytes are not",
         ),
     ],
 )

@@ -227,7 +227,7 @@ def test_wrong_filters_are_named(query: dict[str, list[str]], said: str) -> None
 
 
 def test_an_unknown_order_is_named() -> None:
-    with pytest.raises(UserError, match="there is no order 'colour'"):
+    with pytest.raises(UserError, match="'colour' is not a column to sort by"):
         parse_sort("-colour")
 
 

@@ -135,7 +135,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         known = set(self.columns)
         for name, made in self.made.items():
             if made.by not in TRANSFORMATIONS:
-                raise ValueError(f"{self.name}.made.{name}.by: {made.by} is no transformation")
+                raise ValueError(f"{self.name}.made.{name}.by: {made.by} is not a transformation")
             if missing := set(made.of) - known:
                 raise ValueError(f"{self.name}.made.{name}.of: there is no {min(missing)}")
             known.add(name)

@@ -30,11 +30,11 @@ def last_box(solution: str) -> str:
     if solution[start : start + 1] != "{":
         bare = _BARE.match(solution, start)
         if bare is None:
-            raise RowRefused("has an empty last \\boxed")
+            raise RowRefused("ends with an empty \\boxed")
         return bare[0].rstrip(".,;")
     held = _braced(solution, start)
     if not held:
-        raise RowRefused(r"has a last \boxed{} that is empty or not closed")
+        raise RowRefused(r"ends with a \boxed{} that is empty or not closed")
     return without_thousands(held)
 
 
