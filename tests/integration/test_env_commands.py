@@ -177,7 +177,7 @@ def test_examples_that_are_missing_stop_no_run(folder: Path) -> None:
         ("'list.jsonl'", "Example task 1 of 'Careless' is invalid: must be an object"),
         (
             "'bare.jsonl'",
-            "Example task 1 of 'Careless' is invalid: prompt: is missing. Add it, or",
+            "Example task 1 of 'Careless' is invalid: prompt: is missing. Add this key, or",
         ),
     ],
 )

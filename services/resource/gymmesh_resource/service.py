@@ -236,12 +236,13 @@ def _check(environment: Environment[Any], config: EnvironmentConfig) -> None:
     check_signatures(environment)
     if kind.state is not None and not callable(kind.state):
         raise DefinitionError(
-            f"{kind.__name__}.state is one object that all sessions would share. Set it to a "
+            f"{kind.__name__}.state is one object that all sessions would share. Set state to a "
             "class or function that makes a new object for each session, such as a dataclass."
         )
     for check in (kind.check_task, kind.tasks):
         if inspect.iscoroutinefunction(check):
             raise DefinitionError(
-                f"{check.__qualname__} is async, but nothing awaits it. Write it as a plain def."
+                f"{check.__qualname__} is async, but gymmesh does not await this method. Write a "
+                "plain def."
             )
     check_range(kind.__name__, environment.reward_range)

@@ -161,7 +161,8 @@ def in_range(value: object, what: str, reward_range: tuple[float, float]) -> flo
         wanted = f"({min(least, math.floor(number)):.1f}, {max(most, math.ceil(number)):.1f})"
         raise WrongResult(
             f"{what} is {number:g}, outside the environment's range from {least:g} to {most:g}. "
-            f"Scale it, or declare another range in the class, such as reward_range = {wanted}"
+            "Scale the reward, or declare another range in the class, such as reward_range = "
+            f"{wanted}"
         )
     return number
 

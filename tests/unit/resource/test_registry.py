@@ -105,7 +105,7 @@ class _BrokenExample(_Base):
         (_Unjudged(), "no verifier"),
         (_Shared(), "new object for each session"),
         (_Silent(), "no docstring"),
-        (_AsyncCheck(), "_AsyncCheck.check_task is async, but nothing awaits it"),
+        (_AsyncCheck(), "_AsyncCheck.check_task is async, but gymmesh does not await this method"),
         (_BrokenExample(), "Example task 1"),
     ],
 )

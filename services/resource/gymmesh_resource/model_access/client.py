@@ -207,7 +207,8 @@ async def _create(
             raise
         raise MeshError(
             errors_pb2.ERROR_REASON_MODEL_TIMEOUT,
-            f"the model {service!r} did not answer within the time that the environment had",
+            f"the model {service!r} did not answer within the time that was left for the call of "
+            "the environment",
             metadata={"model": service},
         ) from None
 

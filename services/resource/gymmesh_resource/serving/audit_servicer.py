@@ -44,7 +44,7 @@ class AuditServicer:
             raise MeshError(
                 errors_pb2.ERROR_REASON_NOT_PERMITTED,
                 f"The environment {served.name!r} does not show its right answers to audits. To "
-                f"allow it, set environments.{served.name}.audit to true.",
+                f"show the answers, set environments.{served.name}.audit to true.",
                 metadata={"method": _METHOD},
             )
         if not served.defines("expected"):

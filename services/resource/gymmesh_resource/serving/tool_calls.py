@@ -81,7 +81,7 @@ class ToolCalls:
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise DefinitionError(
-                f"session_tools returned two tools called {twice!r}. Rename one of them."
+                f"session_tools returned two tools called {twice!r}. Rename one of these tools."
             )
         return further
 

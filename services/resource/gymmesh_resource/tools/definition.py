@@ -85,7 +85,9 @@ class Toolset(dict[str, Tool]):
                     f"{TOOL_NAME_RULE}. Give another name with @tool(name=…)."
                 )
             if name in self:
-                raise DefinitionError(f"{where}: there is another tool called {name!r}.")
+                raise DefinitionError(
+                    f"{where}: another tool is also called {name!r}. Rename one of the two tools."
+                )
             method = getattr(environment, attribute)
             strict = getattr(method, _STRICT, None)
             if strict is None:
@@ -155,7 +157,7 @@ def _tool(
     description, described = read_docstring(inspect.getdoc(method))
     if not description:
         raise DefinitionError(
-            f"{where} has no docstring. Write one that tells the model what the tool does."
+            f"{where} has no docstring. Write a docstring that tells the model what the tool does."
         )
     arguments = arguments_type(method, where, described, types_by_name)
     schema = arguments_schema(arguments, where)

@@ -203,7 +203,7 @@ def _hints(function: Callable[..., object], where: str, names: list[str]) -> dic
     """The types of the named parameters; the others' annotations are not even looked at."""
     raw = inspect.get_annotations(inspect.unwrap(function))
     if missing := [name for name in names if name not in raw]:
-        raise DefinitionError(f"{where}: the parameter {missing[0]!r} has no type. Add one.")
+        raise DefinitionError(f"{where}: the parameter {missing[0]!r} has no type. Add a type.")
     wanted = types.SimpleNamespace(__annotations__={name: raw[name] for name in names})
     scope = getattr(inspect.unwrap(function), "__globals__", {})
     try:

@@ -140,7 +140,7 @@ def test_the_image_is_the_services_for_the_task_or_one_that_is_built(tmp_path: P
          "task.toml verifier.environment_mode: is 'apart'; use shared or separate"),
         (harbor_task(f'{NEW}[verifier]\nenvironment_mode = "shared"\n[verifier.environment]\n'),
          "task.toml verifier.environment: is set, but environment_mode is shared; "
-         "remove one of the two"),
+         "remove this table, or set environment_mode to separate"),
         (harbor_task(f'{NEW}[verifier.environment]\ngpus = 1\n'),
          "task.toml verifier.environment.gpus: is not supported"),
         (harbor_task(f'{NEW}[verifier]\nenvironment_mode = "separate"\n',

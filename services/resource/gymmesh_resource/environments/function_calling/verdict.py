@@ -143,7 +143,7 @@ def _problem(expected: NamedCall, made: NamedCall, rules: Rules) -> str | None:
     if made.name != expected.name:
         return f"expected a call of {expected.name[:_SHOWN]}, got {made.name[:_SHOWN]}"
     if made.arguments is None:
-        return "the arguments are not a JSON object, or one of its keys occurs twice"
+        return "the arguments are not a JSON object, or a key occurs twice in the object"
     defaults = rules.defaults.get(expected.name, {})
     wanted = {**defaults, **(expected.arguments or {})}
     given = {**defaults, **made.arguments}
@@ -235,7 +235,9 @@ def _accepted(entry: Mapping[str, Any], arguments: Any, where: str) -> Mapping[s
         if not isinstance(values, list) or not values:
             raise TaskInvalid(f"{where}.{name}", "must be a list of at least one accepted value")
         if name not in arguments or arguments[name] not in values:
-            raise TaskInvalid(f"{where}.{name}", "must include this argument's value in arguments")
+            raise TaskInvalid(
+                f"{where}.{name}", f"must include the value that arguments.{name} has"
+            )
     return accepted
 
 

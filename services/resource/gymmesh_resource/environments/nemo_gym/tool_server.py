@@ -83,8 +83,8 @@ class ToolProtocol(NemoProtocol):
             if name in _RESERVED or not _NAME.fullmatch(name):
                 raise TaskInvalid(
                     "responses_create_params.tools",
-                    f"has a tool named {name!r}. Rename it: this is not a valid tool name, or "
-                    "it is the name of one of the server's own endpoints",
+                    f"has a tool named {name!r}. Rename the tool: {name!r} is not a valid tool "
+                    "name, or is the name of an endpoint of the server",
                 )
 
     async def start(self, task: Task) -> ToolSession:

@@ -41,7 +41,7 @@ def _problem(error: Exception) -> str:
             body = error.read(_SHOWN_BYTES).decode(errors="replace")
         said = f" and says {body!r}" if body else ""
         return (
-            f"it answered {error.code}{said}. Check the options headers, key_variable, "
+            f"the server answered {error.code}{said}. Check the options headers, key_variable, "
             "environment and split"
         )
     return (

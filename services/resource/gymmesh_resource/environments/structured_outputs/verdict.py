@@ -177,7 +177,7 @@ def _valid(schema: dict[str, Any]) -> dict[str, Any]:
     try:
         jsonschema.Draft202012Validator.check_schema(schema)
     except (jsonschema.SchemaError, RecursionError) as error:
-        problem = getattr(error, "message", "it is nested too deeply")
+        problem = getattr(error, "message", "the schema is nested too deeply")
         raise SchemaError(f"is not a valid JSON Schema: {problem[:MESSAGE]}") from None
     waiting: list[Any] = [schema]
     for one in waiting:

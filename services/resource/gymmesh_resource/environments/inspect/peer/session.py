@@ -104,8 +104,9 @@ class SampleSession:
             raise PromptReached
         if self.sample.choices and _last_user(messages) != _last_user(self._shown):
             raise SampleFailed(
-                "the row's prompt lacks the choices that the solver asks for: the choices change "
-                "with each run, or the row has another prompt; use the option solver: own"
+                "the row's prompt does not have the choices that the solver shows. Either the "
+                "choices change with each run, or the row has another prompt. Set the option "
+                "solver: own"
             )
         left_out: list[str] = []
         self._tools = {tool.name: tool for tool in await _definitions(tools, left_out)}
