@@ -239,7 +239,7 @@ async def test_a_judge_that_needs_the_class_of_a_state_says_which(desk: Path) ->
     other = Path(desk / "other.py")
     other.write_text(DESK.replace("Refunds", "Money"))
     by_class = await reverify(desk, "", "--verifier", "other.py:Desk", "--dry-run")
-    by_class.said("has no 'Refunds'; define or import it there")
+    by_class.said("has no 'Refunds'; define or import Refunds in that module")
 
 
 async def test_a_file_with_several_judges_names_them(desk: Path) -> None:

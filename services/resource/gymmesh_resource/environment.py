@@ -322,8 +322,8 @@ class Environment(Generic[S]):
 
         if function.__module__.startswith(FILE_MODULE):
             raise DefinitionError(
-                f"{function.__qualname__} is in a file that was loaded by its path, which a "
-                "worker process can't import. Name the class as package.module:Class."
+                f"A worker process can't import {function.__qualname__}, because the file of this "
+                "function was loaded by path. Name the class as package.module:Class."
             )
         try:
             return await self.process_pool.run(function, *arguments, timeout=timeout_s)

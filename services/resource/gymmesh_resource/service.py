@@ -219,7 +219,11 @@ def _set_compat(environment: Environment[Any], compat: str) -> None:
     known = environment.references
     if compat and compat not in known:
         kind = type(environment).__name__
-        offered = f"it knows {', '.join(known)}" if known else "it has no reference verifiers"
+        offered = (
+            f"the reference verifiers of this class are {', '.join(known)}"
+            if known
+            else "this class has no reference verifiers"
+        )
         raise DefinitionError(f"{kind} cannot judge as {compat!r} does; {offered}.")
     if compat:
         environment.compat = compat

@@ -96,8 +96,8 @@ class Toolset(dict[str, Tool]):
             self[name] = _tool(name, method, where, types_by_name, strict=strict)
         if stray := sorted(types_by_tool.keys() - self.keys()):
             raise DefinitionError(
-                f"{type(environment).__name__} has no tool {stray[0]!r}, so types for it can't "
-                "be used."
+                f"{type(environment).__name__} has no tool {stray[0]!r}, so the types given for "
+                "this tool can't be used."
             )
 
 

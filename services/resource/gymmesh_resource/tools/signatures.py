@@ -50,7 +50,8 @@ def arguments_type(
     names = [parameter.name for parameter in parameters]
     if stray := sorted(set(replaced) - set(names)):
         raise DefinitionError(
-            f"{where} has no parameter {stray[0]!r}, so a type for it can't be used."
+            f"{where} has no parameter {stray[0]!r}, so the type given for {stray[0]!r} can't be "
+            "used."
         )
     hints = {**_hints(function, where, [n for n in names if n not in replaced]), **replaced}
     fields: list[tuple[str, Any, Any]] = []

@@ -54,7 +54,9 @@ def task_of(task: Task, split: str) -> dict[str, Any]:
             _KEY, "must be an object with the key task, or with the keys index and split"
         )
     if unknown := sorted(own.keys() - _KEYS):
-        raise TaskInvalid(f"{_KEY}.{unknown[0]}", "is unknown; the keys are task, split and index")
+        raise TaskInvalid(
+            f"{_KEY}.{unknown[0]}", "is unknown; the known keys are task, split and index"
+        )
     if "task" in own:
         if own.keys() != {"task"} or not isinstance(own["task"], dict):
             raise TaskInvalid(

@@ -139,7 +139,7 @@ def load_schema(schema: str, format: TextFormat = "json", compat: str = "") -> d
     except (ValueError, RecursionError) as error:
         raise SchemaError(f"is not JSON: {error}") from None
     if not isinstance(loaded, dict):
-        raise SchemaError("must be a JSON Schema that is an object")
+        raise SchemaError("must be a JSON Schema, written as a JSON object")
     try:
         newest = loaded if compat else current(loaded)
         problem = reference_problem(newest)

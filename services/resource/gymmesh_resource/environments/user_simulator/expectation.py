@@ -77,7 +77,7 @@ def read_expectation(value: Any, domain: Domain) -> Expectation:
         )
     if unknown := sorted(set(value) - _KEYS):
         raise TaskInvalid(
-            f"expected.{unknown[0]}", f"is unknown; the keys are {', '.join(sorted(_KEYS))}"
+            f"expected.{unknown[0]}", f"is unknown; the known keys are {', '.join(sorted(_KEYS))}"
         )
     criteria = value.get("criteria", "")
     if not isinstance(criteria, str):

@@ -51,7 +51,7 @@ class Runner:
             ready.cancel()
             if self._serving.done():
                 self._serving.result()  # raises why
-                raise RuntimeError("the shared servers of the taskset ended")
+                raise RuntimeError("the shared servers of the taskset stopped unexpectedly")
 
     async def close(self) -> None:
         """End the shared servers."""
