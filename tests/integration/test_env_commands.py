@@ -170,8 +170,8 @@ def test_examples_that_are_missing_stop_no_run(folder: Path) -> None:
     [
         (
             "{'task_id': 'one'}",
-            "Careless.examples is a dict. Set it to a list of task rows, or to the name of a file "
-            "of task rows next to the class's module.",
+            "Careless.examples is a dict. Set examples to a list of task rows, or to the name of a "
+            "file of task rows next to the class's module.",
         ),
         ("'latin.jsonl'", "/latin.jsonl cannot be read: 'utf-8' codec can't decode byte 0xe9"),
         ("'list.jsonl'", "Example task 1 of 'Careless' is invalid: must be an object"),

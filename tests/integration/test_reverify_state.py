@@ -265,7 +265,7 @@ async def test_a_function_that_reads_a_state_that_was_not_kept_gives_no_reward(
     done = await reverify(folder, "", "--verifier", "stricter.py:generous", "--dry-run")
     assert done.code == 1
     assert "no rollout was judged" in done.err
-    assert "the session of this rollout has ended and its state was not kept" in done.err
+    assert "the session of this rollout has ended and the state was not kept" in done.err
     live = await reverify(folder, "shop.py:Shop", "--dry-run")
     assert live.code == 1
     assert "skipped       2 whose session ended and whose final state was not kept" in live.out

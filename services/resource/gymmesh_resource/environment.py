@@ -384,7 +384,7 @@ class Environment(Generic[S]):
             return None
         if not isinstance(examples, str | os.PathLike):
             raise DefinitionError(
-                f"{type(self).__name__}.examples is a {type(examples).__name__}. Set it to a "
+                f"{type(self).__name__}.examples is a {type(examples).__name__}. Set examples to a "
                 "list of task rows, or to the name of a file of task rows next to the class's "
                 "module."
             )

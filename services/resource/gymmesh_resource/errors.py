@@ -59,7 +59,7 @@ class StateGone(Exception):
         keep = "Remove verify_needs_session = False from the class to keep the state"
         super().__init__(
             f"the verifier of {environment} reads the session's state, but the session of this "
-            f"rollout has ended and its state was not kept{f': {why}' if why else f'. {keep}'}"
+            f"rollout has ended and the state was not kept{f': {why}' if why else f'. {keep}'}"
         )
 
 

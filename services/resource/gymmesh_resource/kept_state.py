@@ -168,8 +168,8 @@ class _Writing:
         fields = [one.name for one in dataclasses.fields(value)]
         if not self._names.knows(kind):
             raise NotKept(
-                f"{place} is a {kind.__qualname__}, and the environment's module does not "
-                "define or import this class"
+                f"{place} is a {kind.__qualname__}, and the environment's module does not define "
+                "or import this class. Define or import the class in that module"
             )
         if more := sorted(getattr(value, "__dict__", {}).keys() - set(fields)):
             raise NotKept(

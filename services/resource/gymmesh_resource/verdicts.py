@@ -148,8 +148,8 @@ def check_range(where: str, given: object) -> None:
         if _is_number(least) and _is_number(most) and least < most:
             return
     raise DefinitionError(
-        f"{where}.reward_range is {given!r}. It must be two numbers, the smaller one first, such "
-        "as (0.0, 1.0) or (-math.inf, math.inf)."
+        f"{where}.reward_range is {given!r}. Write two numbers, the smaller number first, such as "
+        "(0.0, 1.0) or (-math.inf, math.inf)."
     )
 
 

@@ -258,7 +258,7 @@ async def test_a_group_of_which_a_state_is_gone_gets_no_verdicts(kind: type[Fair
         with pytest.raises(MeshError) as raised:
             await judge(mesh, members)
         assert raised.value.reason == errors_pb2.ERROR_REASON_VERIFIER_FAULT
-        assert "its state was not kept: it is too large" in raised.value.message
+        assert "the state was not kept: it is too large" in raised.value.message
         members[1].final_state.CopyFrom(rollout_pb2.FinalState(state_json=b'{"$set": 1}'))
         with pytest.raises(MeshError) as raised:
             await judge(mesh, members)

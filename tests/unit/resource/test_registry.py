@@ -121,7 +121,7 @@ async def test_an_environment_has_its_own_time_to_open() -> None:
         async def open(self) -> None:
             await asyncio.Event().wait()
 
-    with pytest.raises(ConfigError, match=r"did not open: TookTooLong: longer than 0\.05 s"):
+    with pytest.raises(ConfigError, match=r"did not open: TookTooLong: took longer than 0\.05 s"):
         async with served(Slow()):
             pass
 

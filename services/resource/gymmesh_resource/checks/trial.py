@@ -380,4 +380,4 @@ def _check_tool(function: responses_pb2.FunctionTool) -> None:
     except (CodecError, jsonschema.SchemaError) as error:
         raise Flaw(f"the parameters of the tool {name} are not a JSON Schema: {error}") from None
     if schema and schema.get("type") != "object":
-        raise Flaw(f"the parameters of the tool {name} are not the JSON Schema of an object")
+        raise Flaw(f"the parameters of the tool {name} are not a JSON Schema with the type object")

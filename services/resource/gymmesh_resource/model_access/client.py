@@ -149,8 +149,9 @@ class Models:
     def _find(self, model: str) -> tuple[PeerDirectory, str]:
         if model not in self._known:
             raise DefinitionError(
-                f"The environment {self._environment!r} calls a model {model!r} that it does "
-                f"not declare. Write models = ({model!r},) in its class."
+                f"The environment {self._environment!r} calls the model {model!r}, but the class "
+                f"of the environment does not declare this model. Write models = ({model!r},) in "
+                "the class."
             )
         if self._directory is None:
             raise RuntimeError("the environment is not open: models can be called only in sessions")

@@ -249,7 +249,7 @@ class ProtocolSession:
         if self.done:
             raise MeshError(
                 _Reason.ERROR_REASON_SESSION_STATE,
-                "The episode is over. Start a new one.",
+                "The episode is over. Start a new episode.",
                 metadata={"session_id": self.id, "state": "done"},
             )
 

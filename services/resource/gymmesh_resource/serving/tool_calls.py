@@ -212,7 +212,7 @@ def _session_tool(document: object) -> responses_pb2.Tool:
         raise DefinitionError(f"session_tools: a tool cannot be read: {error}.") from None
     if not tool.HasField("function") or not tool.function.name:
         raise DefinitionError(
-            "session_tools: each tool needs 'type': 'function' and a 'name' of its own."
+            "session_tools: each tool needs 'type': 'function' and its own 'name'."
         )
     if not is_tool_name(tool.function.name):
         raise DefinitionError(

@@ -163,10 +163,9 @@ def _tool(
     schema = arguments_schema(arguments, where)
     if strict and not _can_be_strict(schema):
         raise DefinitionError(
-            f"{where} can't be strict. In strict mode every parameter is required and has a "
-            "type, and no object accepts additional keys. Remove the defaults of its "
-            "parameters (write `str | None` for a parameter that may be omitted), or remove "
-            "`strict`."
+            f"{where} can't be strict. In strict mode every parameter is required and has a type, "
+            "and no object accepts additional keys. Remove the defaults of the tool's parameters "
+            "(write `str | None` for a parameter that may be omitted), or remove `strict`."
         )
     function = responses_pb2.FunctionTool(
         name=name,

@@ -189,7 +189,8 @@ def _json(text: str, where: str) -> Any:
     except (ValueError, RecursionError):
         raise TaskInvalid(
             where,
-            "is not JSON; with fn_name, each line of an input and each output is JSON",
+            "is not JSON; if the row has fn_name, each line of an input and each output must be "
+            "JSON",
         ) from None
 
 

@@ -107,7 +107,9 @@ def criteria(task: Task, *, as_nemo: bool = False) -> list[Criterion]:
         raise TaskInvalid(field, f"has more than {_CRITERIA} criteria, the maximum")
     found = [_criterion(line, f"{field}[{number}]", as_nemo) for number, line in enumerate(rubric)]
     if not any(part.weight > 0 for part in found):
-        raise TaskInvalid(field, "has no criterion with a positive weight; add one")
+        raise TaskInvalid(
+            field, "has no criterion with a positive weight; add a criterion with a positive weight"
+        )
     return found
 
 

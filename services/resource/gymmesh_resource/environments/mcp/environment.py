@@ -151,7 +151,7 @@ class McpEnvironment(Environment[_Servers]):
         if problem and (server, tool.name) not in self._left_out:
             self._left_out.add((server, tool.name))
             _LOGGER.warning(
-                "skipped the tool %s of the MCP server %s: its schema is invalid (%s)",
+                "skipped the tool %s of the MCP server %s: the schema of the tool is invalid (%s)",
                 one_line(tool.name),
                 server,
                 one_line(problem),

@@ -106,7 +106,7 @@ class ToolProtocol(NemoProtocol):
         offered = remote.seeded.get("mcp")
         if offered is None or tool_names(task):
             return ()
-        if problem := _EXTRA.problem("its tools are behind /mcp, which"):
+        if problem := _EXTRA.problem("its tools are offered over MCP at /mcp, which"):
             raise self.server.error("mcp", problem, FAULT)
         from gymmesh_resource.environments._server_tools import offer
         from gymmesh_resource.environments._tool_schemas import schema_problem

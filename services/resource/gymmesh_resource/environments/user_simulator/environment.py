@@ -134,7 +134,7 @@ class UserSimulatorEnvironment(Environment[Chat]):
         reply = None if chat.brief.opening else await self._reply(session, [first])
         text = reply.text if reply else chat.brief.opening
         if not text:
-            raise _unusable("user", "the simulated user ended the chat before its first message")
+            raise _unusable("user", "the simulated user ended the chat without any message")
         chat.spoken += [first, new_message("assistant", text)]
         chat.opening = text
         chat.replies = 1

@@ -123,7 +123,8 @@ class NemoGymEdge:
             if tool.name in self._taken:
                 raise field_invalid(
                     "tools",
-                    f"has the tool {tool.name!r}, but this name is one of the server's own paths",
+                    f"has the tool {tool.name!r}, but this name is one of the server's own paths. "
+                    "Rename the tool",
                 )
 
     async def _tool(self, request: web.Request) -> web.Response:

@@ -170,7 +170,7 @@ class SampleSession:
                 settle(future, self.failure or SampleFailed(problem))
             return
         for future in (self.opened, self.played):
-            settle(future, SampleFailed("the sample ended before its solver ended"))
+            settle(future, SampleFailed("the sample ended before the solver ended"))
         settle(self.ended, sample)
 
     def stop(self) -> None:

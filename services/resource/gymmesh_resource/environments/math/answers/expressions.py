@@ -58,7 +58,7 @@ def read_expression(text: str) -> Node:
     try:
         node = parser.sum()
     except RecursionError:
-        raise Unreadable("it is nested too deeply") from None
+        raise Unreadable("the expression is nested too deeply") from None
     if parser.next is not None:
         raise Unreadable(f"{parser.next!r} is not expected there")
     return node
@@ -165,7 +165,7 @@ class _Parser:
     def sum(self) -> Node:
         self._depth += 1
         if self._depth > _DEEPEST:
-            raise Unreadable("it is nested too deeply")
+            raise Unreadable("the expression is nested too deeply")
         node = self._product()
         while self.next in ("+", "-", "\\pm", "\\mp"):
             sign = self._take()
@@ -235,7 +235,7 @@ class _Parser:
             self._take()
             self._depth += 1
             if self._depth > _DEEPEST:
-                raise Unreadable("it is nested too deeply")
+                raise Unreadable("the expression is nested too deeply")
             node = Node("neg", (self._unary_product(),))
             self._depth -= 1
             return node
