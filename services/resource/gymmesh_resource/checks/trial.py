@@ -117,7 +117,8 @@ class _Trial(EnvironmentCalls):
             file = self.service.environment.examples_file()
             if file is not None and not file.exists():
                 raise Flaw(
-                    f"the file of example tasks is missing: write {file.name}, or pass --tasks FILE"
+                    f"the file of example tasks is missing: create {file.name}, or pass --tasks "
+                    "FILE"
                 )
             raise Flaw(
                 "the environment has no example tasks. Name a file of task rows in the "

@@ -154,7 +154,9 @@ class Models:
                 "the class."
             )
         if self._directory is None:
-            raise RuntimeError("the environment is not open: models can be called only in sessions")
+            raise RuntimeError(
+                "the environment is not open: an environment can call models only in a session"
+            )
         return self._directory, self._mapped.get(model, model)
 
     async def _expect(self, name: str, directory: PeerDirectory) -> None:

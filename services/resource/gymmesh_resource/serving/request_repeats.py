@@ -78,8 +78,8 @@ class Once:
         elif key in self._forgotten:
             raise MeshError(
                 errors_pb2.ERROR_REASON_SESSION_STATE,
-                "A request with this request_id was already answered, and the answer is no "
-                "longer kept.",
+                "A request with this request_id was already answered, and the service no longer "
+                "has the answer. For a new request, use a new request_id.",
                 metadata={"session_id": self._session_id, "state": "answered"},
             )
         else:
