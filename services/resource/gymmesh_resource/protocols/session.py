@@ -281,7 +281,10 @@ def words_of(error: MeshError) -> str:
     if "error_id" not in error.metadata:
         return error.message
     kind = error.metadata.get("exception", "").partition(":")[0]
-    return f"the environment failed ({kind}). The log of the environment has the details under error_id {error.metadata['error_id']}"
+    return (
+        f"the environment failed ({kind}). The log of the environment has the details under "
+        f"error_id {error.metadata['error_id']}"
+    )
 
 
 def _call_items(
