@@ -29,10 +29,10 @@ _BROKEN = {
     -signal.SIGPROF: "work on the answer exceeded the limit of processor time",
     _NO_MEMORY: "work on the answer exceeded the limit of memory",
     # What libraries end a process with: a stack or an allocation that is beyond them.
-    -signal.SIGSEGV: "the answer crashed the process that worked on it",
-    -signal.SIGABRT: "the answer crashed the process that worked on it",
-    -signal.SIGBUS: "the answer crashed the process that worked on it",
-    -signal.SIGFPE: "the answer crashed the process that worked on it",
+    -signal.SIGSEGV: "the answer crashed the worker process",
+    -signal.SIGABRT: "the answer crashed the worker process",
+    -signal.SIGBUS: "the answer crashed the worker process",
+    -signal.SIGFPE: "the answer crashed the worker process",
 }
 
 

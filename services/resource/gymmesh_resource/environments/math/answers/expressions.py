@@ -227,7 +227,7 @@ class _Parser:
         if right_node.op == "percent" and _is_whole(left) and _is_proper(right_node.args[0]):
             return Node("percent", (Node("mixed", (left, right_node.args[0])),))
         if left.op == "apply":
-            raise Unreadable("it is not clear what is applied to what")
+            raise Unreadable("the end of the argument of a function is not clear")
         return Node("mul", (left, right_node))
 
     def _unary(self) -> Node:
