@@ -210,7 +210,7 @@ def test_tasks_of_the_users_own(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("place", "said"),
-    [("nowhere/", "no environment"), ("kind.py:Missing", "The environments in it: Kind"),
+    [("nowhere/", "no environment"), ("kind.py:Missing", "kind.py: Kind"),
      ("gone.py", "no file gone.py"), (".", "no pyproject.toml")],
 )  # fmt: skip
 def test_a_place_without_environments_is_one_sentence(folder: Path, place: str, said: str) -> None:

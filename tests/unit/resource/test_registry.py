@@ -47,7 +47,7 @@ def test_by_entry_point_module_and_file() -> None:
     [
         ("maths", {}, "did you mean 'math'"),
         ("no_such_module:X", {}, "No module named 'no_such_module'"),
-        (f"{SHOP}:Shopp", {}, "The environments in it: Shop"),
+        (f"{SHOP}:Shopp", {}, f"The environments in {SHOP}: Shop"),
         ("./missing.py:X", {}, "no file ./missing.py"),
         ("collections:Counter", {}, "neither a subclass"),
         ("math", {"tool_patern": "x"}, "did you mean 'tool_pattern'"),

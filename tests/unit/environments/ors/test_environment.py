@@ -211,7 +211,7 @@ def ended(document: Any) -> bytes:
         (b"", "ended without an answer"),
         (b"garbage", "ended without an answer"),
         (b"event: end\ndata: garbage\n\n", "not JSON"),
-        (b'event: end\ndata: {"ok": true}\n\n', "without an output"),
+        (b'event: end\ndata: {"ok": true}\n\n', "has no output"),
         (b"event: end\ndata: []\n\n", "whether the call succeeded"),
         (b"event: error\ndata: division by zero\n\n", "raised: division by zero"),
         (b"event: end\ndata: " + b"[" * 100_000 + b"\n\n", "more than 65536 bytes"),
