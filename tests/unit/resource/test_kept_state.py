@@ -324,7 +324,7 @@ class Dealt(Environment[Basket]):
 
 
 async def test_a_verifier_that_reads_a_state_that_is_gone_gives_no_reward() -> None:
-    with pytest.raises(ConfigError, match=r"Claims.verify reads session.state, so the verifier needs"):
+    with pytest.raises(ConfigError, match=r"Claims.verify reads session.state, so the verifier"):
         async with served(Claims()):
             pass
     async with served(ClaimsElsewhere()) as mesh:

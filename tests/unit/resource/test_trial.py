@@ -294,7 +294,7 @@ async def test_without_tasks_little_can_be_tried_and_that_is_said() -> None:
     found = await wrong(Sound())
     assert "has no example tasks" in found["tasks"]
     assert found["load"] == "not checked, because the environment has no tasks"
-    assert "write nowhere.jsonl" in (await wrong(Missing()))["tasks"]
+    assert "create nowhere.jsonl" in (await wrong(Missing()))["tasks"]
 
 
 async def test_two_tasks_of_one_id_are_found() -> None:
