@@ -170,14 +170,14 @@ def test_examples_that_are_missing_stop_no_run(folder: Path) -> None:
     [
         (
             "{'task_id': 'one'}",
-            "Careless.examples is a dict. Set it to a list of task rows, or to the name of a file "
-            "of task rows next to the class's module.",
+            "Careless.examples is a dict. Set examples to a list of task rows, or to the name of a "
+            "file of task rows next to the class's module.",
         ),
         ("'latin.jsonl'", "/latin.jsonl cannot be read: 'utf-8' codec can't decode byte 0xe9"),
         ("'list.jsonl'", "Example task 1 of 'Careless' is invalid: must be an object"),
         (
             "'bare.jsonl'",
-            "Example task 1 of 'Careless' is invalid: prompt: is missing. Add it, or",
+            "Example task 1 of 'Careless' is invalid: prompt: is missing. Add this key, or",
         ),
     ],
 )
@@ -210,7 +210,7 @@ def test_tasks_of_the_users_own(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("place", "said"),
-    [("nowhere/", "no environment"), ("kind.py:Missing", "The environments in it: Kind"),
+    [("nowhere/", "no environment"), ("kind.py:Missing", "kind.py: Kind"),
      ("gone.py", "no file gone.py"), (".", "no pyproject.toml")],
 )  # fmt: skip
 def test_a_place_without_environments_is_one_sentence(folder: Path, place: str, said: str) -> None:

@@ -126,7 +126,7 @@ async def test_an_answer_that_takes_for_ever_is_worth_nothing_and_the_next_one_w
     assert verdict.reward == 0.0
     assert verdict.status == rollout_pb2.VERIFICATION_STATUS_VERIFIED
     evidence = json.loads(verdict.evidence_json)
-    assert evidence["failure_reason"] == "the answer exceeded its limit of processor time"
+    assert evidence["failure_reason"] == "work on the answer exceeded the limit of processor time"
     assert after.reward == 1.0
 
 

@@ -239,7 +239,7 @@ async def test_a_judge_that_needs_the_class_of_a_state_says_which(desk: Path) ->
     other = Path(desk / "other.py")
     other.write_text(DESK.replace("Refunds", "Money"))
     by_class = await reverify(desk, "", "--verifier", "other.py:Desk", "--dry-run")
-    by_class.said("has no 'Refunds'; define or import it there")
+    by_class.said("has no 'Refunds'; define or import Refunds in that module")
 
 
 async def test_a_file_with_several_judges_names_them(desk: Path) -> None:
@@ -265,7 +265,7 @@ async def test_a_function_that_reads_a_state_that_was_not_kept_gives_no_reward(
     done = await reverify(folder, "", "--verifier", "stricter.py:generous", "--dry-run")
     assert done.code == 1
     assert "no rollout was judged" in done.err
-    assert "the session of this rollout has ended and its state was not kept" in done.err
+    assert "the session of this rollout has ended and the state was not kept" in done.err
     live = await reverify(folder, "shop.py:Shop", "--dry-run")
     assert live.code == 1
     assert (

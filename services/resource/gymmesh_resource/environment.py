@@ -322,13 +322,13 @@ class Environment(Generic[S]):
 
         if function.__module__.startswith(FILE_MODULE):
             raise DefinitionError(
-                f"{function.__qualname__} is in a file that was loaded by its path, which a "
-                "worker process can't import. Name the class as package.module:Class."
+                f"A worker process can't import {function.__qualname__}, because the file of this "
+                "function was loaded by path. Name the class as package.module:Class."
             )
         try:
             return await self.process_pool.run(function, *arguments, timeout=timeout_s)
         except WorkerTimeout:
-            raise TookTooLong(f"longer than {timeout_s:g} s in a worker process") from None
+            raise TookTooLong(f"took longer than {timeout_s:g} s in a worker process") from None
 
     async def work_on_answer(
         self, function: Callable[[*Ts], T], *arguments: *Ts, cpu_s: float
@@ -384,7 +384,7 @@ class Environment(Generic[S]):
             return None
         if not isinstance(examples, str | os.PathLike):
             raise DefinitionError(
-                f"{type(self).__name__}.examples is a {type(examples).__name__}. Set it to a "
+                f"{type(self).__name__}.examples is a {type(examples).__name__}. Set examples to a "
                 "list of task rows, or to the name of a file of task rows next to the class's "
                 "module."
             )

@@ -56,10 +56,10 @@ class StateGone(Exception):
     """A verifier reads the state of a session that has ended. `why`: why it was not kept."""
 
     def __init__(self, environment: str, why: str = "") -> None:
-        keep = "Remove verify_needs_session = False from the class to keep it"
+        keep = "Remove verify_needs_session = False from the class to keep the state"
         super().__init__(
             f"the verifier of {environment} reads the session's state, but the session of this "
-            f"rollout has ended and its state was not kept{f': {why}' if why else f'. {keep}'}"
+            f"rollout has ended and the state was not kept{f': {why}' if why else f'. {keep}'}"
         )
 
 
@@ -68,9 +68,9 @@ class SandboxGone(Exception):
 
     def __init__(self, environment: str) -> None:
         super().__init__(
-            f"the verifier of {environment} uses the session's sandbox, but the sandbox ended "
-            "with the session. If the verifier can use a new sandbox, set verify_needs_session "
-            "= False in its class"
+            f"the verifier of {environment} uses the session's sandbox, but the sandbox ended with "
+            "the session. If the verifier can use a new sandbox, set verify_needs_session = False "
+            "in the environment's class"
         )
 
 
@@ -83,7 +83,7 @@ class Blocked(Exception):
     def __init__(self, method: str, place: str, seconds: float, limit_s: float) -> None:
         self.method, self.place, self.seconds = method, place, seconds
         super().__init__(
-            f"{method} is async and blocked the event loop for {seconds:.1f} s"
-            f" (limit: {limit_s:g} s), so nothing else could run. Make it a plain def, which runs"
-            " in a thread, or wrap the blocking call in await asyncio.to_thread(…)"
+            f"{method} is async and blocked the event loop for {seconds:.1f} s (limit: {limit_s:g} "
+            "s), so nothing else could run. Make the method a plain def, which runs in a thread, "
+            "or wrap the blocking call in await asyncio.to_thread(…)"
         )

@@ -51,7 +51,9 @@ class Expected:
         turns = tuple(tuple(map(_call, calls)) for calls in self.turns)
         object.__setattr__(self, "turns", turns)
         if turns and not self.answer:
-            raise TypeError("turns need an answer: each expected turn ends with it. Set answer")
+            raise TypeError(
+                "turns need an answer, because each expected turn ends with the answer. Set answer"
+            )
 
     @property
     def message(self) -> str:

@@ -65,7 +65,9 @@ class StateClasses:
         for module in self._modules:
             if isinstance(name, str) and (found := _at(module, name)) is not None:
                 return found
-        raise ValueError(f"the environment's module has no {name!r}; define or import it there")
+        raise ValueError(
+            f"the environment's module has no {name!r}; define or import {name} in that module"
+        )
 
     def dataclass(self, name: object, fields: Any) -> Any:
         """An object of the dataclass of this name. Raises ValueError."""
@@ -166,13 +168,13 @@ class _Writing:
         fields = [one.name for one in dataclasses.fields(value)]
         if not self._names.knows(kind):
             raise NotKept(
-                f"{place} is a {kind.__qualname__}, and the environment's module does not "
-                "define or import this class"
+                f"{place} is a {kind.__qualname__}, and the environment's module does not define "
+                "or import this class. Define or import the class in that module"
             )
         if more := sorted(getattr(value, "__dict__", {}).keys() - set(fields)):
             raise NotKept(
                 f"{place}.{more[0]} is an attribute, but not a field of the dataclass "
-                f"{kind.__qualname__}"
+                f"{kind.__qualname__}. Declare the field in the class"
             )
         return {
             "$dataclass": kind.__qualname__,

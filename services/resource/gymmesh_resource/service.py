@@ -219,7 +219,11 @@ def _set_compat(environment: Environment[Any], compat: str) -> None:
     known = environment.references
     if compat and compat not in known:
         kind = type(environment).__name__
-        offered = f"it knows {', '.join(known)}" if known else "it has no reference verifiers"
+        offered = (
+            f"the reference verifiers of this class are {', '.join(known)}"
+            if known
+            else "this class has no reference verifiers"
+        )
         raise DefinitionError(f"{kind} cannot judge as {compat!r} does; {offered}.")
     if compat:
         environment.compat = compat
@@ -236,12 +240,13 @@ def _check(environment: Environment[Any], config: EnvironmentConfig) -> None:
     check_signatures(environment)
     if kind.state is not None and not callable(kind.state):
         raise DefinitionError(
-            f"{kind.__name__}.state is one object that all sessions would share. Set it to a "
+            f"{kind.__name__}.state is one object that all sessions would share. Set state to a "
             "class or function that makes a new object for each session, such as a dataclass."
         )
     for check in (kind.check_task, kind.tasks):
         if inspect.iscoroutinefunction(check):
             raise DefinitionError(
-                f"{check.__qualname__} is async, but nothing awaits it. Write it as a plain def."
+                f"{check.__qualname__} is async, but gymmesh does not await this method. Write a "
+                "plain def."
             )
     check_range(kind.__name__, environment.reward_range)

@@ -31,7 +31,7 @@ class MissingKey(TaskInvalid, KeyError):
     """A key that an environment reads but the task row does not have."""
 
     def __init__(self, field: str) -> None:
-        TaskInvalid.__init__(self, field, "is missing. The environment reads it")
+        TaskInvalid.__init__(self, field, "is missing. The environment reads this key")
 
     def __str__(self) -> str:
         return f"{self.field}: {self.problem}"
@@ -70,7 +70,7 @@ class Task(msgspec.Struct, eq=False, dict=True, weakref=True):
         if not isinstance(row, Mapping):
             raise TaskInvalid("", "must be an object, like a line of a task file")
         if _PARAMS not in row and _PROMPT not in row:
-            raise TaskInvalid(_PROMPT, f"is missing. Add it, or {_PARAMS}")
+            raise TaskInvalid(_PROMPT, f"is missing. Add this key, or {_PARAMS}")
         conversation = _PARAMS if _PARAMS in row else _PROMPT
         params = row[_PARAMS] if _PARAMS in row else {"input": row[_PROMPT]}
         payload = {
@@ -128,7 +128,7 @@ class Task(msgspec.Struct, eq=False, dict=True, weakref=True):
         the key.
         """
         if field not in self.payload:
-            raise TaskInvalid(field, "is missing. The verifier of this environment reads it")
+            raise TaskInvalid(field, "is missing. The verifier of this environment reads this key")
         value = self.payload[field]
         if types and not any(_is(value, kind) for kind in types):
             wanted = " or ".join(_NAMES.get(kind, kind.__name__) for kind in types)

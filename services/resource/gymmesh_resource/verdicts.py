@@ -148,8 +148,8 @@ def check_range(where: str, given: object) -> None:
         if _is_number(least) and _is_number(most) and least < most:
             return
     raise DefinitionError(
-        f"{where}.reward_range is {given!r}. It must be two numbers, the smaller one first, such "
-        "as (0.0, 1.0) or (-math.inf, math.inf)."
+        f"{where}.reward_range is {given!r}. Write two numbers, the smaller number first, such as "
+        "(0.0, 1.0) or (-math.inf, math.inf)."
     )
 
 
@@ -161,7 +161,8 @@ def in_range(value: object, what: str, reward_range: tuple[float, float]) -> flo
         wanted = f"({min(least, math.floor(number)):.1f}, {max(most, math.ceil(number)):.1f})"
         raise WrongResult(
             f"{what} is {number:g}, outside the environment's range from {least:g} to {most:g}. "
-            f"Scale it, or declare another range in the class, such as reward_range = {wanted}"
+            "Scale the reward, or declare another range in the class, such as reward_range = "
+            f"{wanted}"
         )
     return number
 

@@ -156,7 +156,7 @@ async def test_tasks_of_files(tmp_path: Path) -> None:
     ("text", "part"),
     [
         (None, "cannot be read"),
-        ("", "hold no task"),
+        ("", "have no tasks"),
         ("{}\n[1]\n", ":1: prompt: is missing"),
         ('{"prompt": "a"}\n[1]\n', ":2: "),
     ],

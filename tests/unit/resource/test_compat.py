@@ -66,7 +66,7 @@ async def test_a_payload_key_of_that_name_is_the_environments_own_where_there_is
 
 
 @pytest.mark.parametrize(
-    ("environment", "words"), [(Halves(), "it knows nemo, older"), (Judge(), "no reference")]
+    ("environment", "words"), [(Halves(), "this class are nemo, older"), (Judge(), "no reference")]
 )
 def test_a_configuration_of_another_reference_is_refused(
     environment: Environment[None], words: str

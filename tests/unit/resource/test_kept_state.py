@@ -258,7 +258,7 @@ async def test_a_group_of_which_a_state_is_gone_gets_no_verdicts(kind: type[Fair
         with pytest.raises(MeshError) as raised:
             await judge(mesh, members)
         assert raised.value.reason == errors_pb2.ERROR_REASON_VERIFIER_FAULT
-        assert "its state was not kept: it is too large" in raised.value.message
+        assert "the state was not kept: it is too large" in raised.value.message
         members[1].final_state.CopyFrom(rollout_pb2.FinalState(state_json=b'{"$set": 1}'))
         with pytest.raises(MeshError) as raised:
             await judge(mesh, members)
@@ -324,7 +324,7 @@ class Dealt(Environment[Basket]):
 
 
 async def test_a_verifier_that_reads_a_state_that_is_gone_gives_no_reward() -> None:
-    with pytest.raises(ConfigError, match=r"Claims.verify reads session.state, so it needs the"):
+    with pytest.raises(ConfigError, match=r"Claims.verify reads session.state, so the verifier"):
         async with served(Claims()):
             pass
     async with served(ClaimsElsewhere()) as mesh:

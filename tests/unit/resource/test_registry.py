@@ -47,7 +47,7 @@ def test_by_entry_point_module_and_file() -> None:
     [
         ("maths", {}, "did you mean 'math'"),
         ("no_such_module:X", {}, "No module named 'no_such_module'"),
-        (f"{SHOP}:Shopp", {}, "The environments in it: Shop"),
+        (f"{SHOP}:Shopp", {}, f"The environments in {SHOP}: Shop"),
         ("./missing.py:X", {}, "no file ./missing.py"),
         ("collections:Counter", {}, "neither a subclass"),
         ("math", {"tool_patern": "x"}, "did you mean 'tool_pattern'"),
@@ -105,7 +105,7 @@ class _BrokenExample(_Base):
         (_Unjudged(), "no verifier"),
         (_Shared(), "new object for each session"),
         (_Silent(), "no docstring"),
-        (_AsyncCheck(), "_AsyncCheck.check_task is async, but nothing awaits it"),
+        (_AsyncCheck(), "_AsyncCheck.check_task is async, but gymmesh does not await this method"),
         (_BrokenExample(), "Example task 1"),
     ],
 )
@@ -121,7 +121,7 @@ async def test_an_environment_has_its_own_time_to_open() -> None:
         async def open(self) -> None:
             await asyncio.Event().wait()
 
-    with pytest.raises(ConfigError, match=r"did not open: TookTooLong: longer than 0\.05 s"):
+    with pytest.raises(ConfigError, match=r"did not open: TookTooLong: took longer than 0\.05 s"):
         async with served(Slow()):
             pass
 

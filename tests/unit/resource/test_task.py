@@ -70,7 +70,7 @@ def test_an_author_may_keep_things_with_a_task() -> None:
 def test_a_key_that_the_row_lacks_is_the_tasks_fault() -> None:
     """Also for code that catches KeyError."""
     payload = _task(b'{"a": {"b": 1}}').payload
-    with pytest.raises(TaskInvalid, match=r"^wanted: is missing. The environment reads it$"):
+    with pytest.raises(TaskInvalid, match=r"^wanted: is missing. The environment reads this key$"):
         payload["wanted"]
     with pytest.raises(KeyError):
         payload["wanted"]

@@ -212,7 +212,7 @@ async def test_a_reward_for_nothing_is_a_warning(
 ) -> None:
     found = await warned(environment)
     assert list(found) == checks
-    assert all("A policy would learn to do this" in said for said in found.values())
+    assert all("A policy would learn to produce such rollouts" in said for said in found.values())
 
 
 SCHEMAS: list[dict[str, Any]] = [
@@ -293,8 +293,8 @@ async def test_a_verifier_that_breaks_on_nothing_is_found() -> None:
 async def test_without_tasks_little_can_be_tried_and_that_is_said() -> None:
     found = await wrong(Sound())
     assert "has no example tasks" in found["tasks"]
-    assert found["load"] == "not checked: there are no tasks"
-    assert "write nowhere.jsonl" in (await wrong(Missing()))["tasks"]
+    assert found["load"] == "not checked, because the environment has no tasks"
+    assert "create nowhere.jsonl" in (await wrong(Missing()))["tasks"]
 
 
 async def test_two_tasks_of_one_id_are_found() -> None:

@@ -102,7 +102,7 @@ async def test_a_declared_range_and_kinds_of_numbers() -> None:
 def test_a_range_that_is_none_is_said_at_the_start(given: object) -> None:
     judge = Judge()
     judge.reward_range = given  # type: ignore[assignment]  # what is tested
-    with pytest.raises(ConfigError, match=r"Judge\.reward_range is .*must be two numbers"):
+    with pytest.raises(ConfigError, match=r"Judge\.reward_range is .*Write two numbers"):
         ResourceService(EnvironmentConfig(), "e", "e-0", environment=judge)
 
 

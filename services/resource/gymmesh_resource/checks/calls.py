@@ -89,7 +89,7 @@ class EnvironmentCalls:
         """The tasks. Raises Flaw if there are none."""
         tasks = await self.tasks()
         if not tasks:
-            raise Flaw("not checked: there are no tasks")
+            raise Flaw("not checked, because the environment has no tasks")
         return tasks
 
     @asynccontextmanager

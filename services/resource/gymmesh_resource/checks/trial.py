@@ -90,7 +90,9 @@ class _Trial(EnvironmentCalls):
     async def describes(self) -> str:
         about = await self.about()
         if not about.description:
-            raise Flaw("the class has no docstring. Write one that says what the environment is")
+            raise Flaw(
+                "the class has no docstring. Write a docstring that says what the environment is"
+            )
         kind = "multi-turn" if about.multi_turn else "single-turn"
         asks = f", calls the models {', '.join(about.models)}" if about.models else ""
         boxes = f", uses the sandboxes {', '.join(about.sandboxes)}" if about.sandboxes else ""
@@ -115,7 +117,8 @@ class _Trial(EnvironmentCalls):
             file = self.service.environment.examples_file()
             if file is not None and not file.exists():
                 raise Flaw(
-                    f"the file of example tasks is missing: write {file.name}, or pass --tasks FILE"
+                    f"the file of example tasks is missing: create {file.name}, or pass --tasks "
+                    "FILE"
                 )
             raise Flaw(
                 "the environment has no example tasks. Name a file of task rows in the "
@@ -154,7 +157,7 @@ class _Trial(EnvironmentCalls):
         again = await self.resource.CreateSession(request, timeout=CALL_S)
         try:
             if first.session_id != again.session_id:
-                raise Flaw("one request_id opened two sessions")
+                raise Flaw("two requests with the same request_id opened two sessions")
             async with self.session(task, seed=7) as other:
                 find = self.service.sessions.get
                 mine, theirs = (find(one.session_id).session.state for one in (first, other))
@@ -168,7 +171,7 @@ class _Trial(EnvironmentCalls):
         with contextlib.suppress(MeshError):
             await self.call(first.session_id, _NO_TOOL)
             raise Flaw("a closed session still answers calls")
-        return "opened once, own state, gone after close"
+        return "each session opened once, had its own state and ended on close"
 
     async def answers_wrong_calls(self) -> str:
         """A wrong call of the model is answered with an error text for the model."""
@@ -190,7 +193,7 @@ class _Trial(EnvironmentCalls):
                     raise Flaw(
                         f"the tool {tool.function.name} accepted arguments that are not JSON"
                     )
-        return "answered with errors that the model sees"
+        return "each wrong call got an error that the model sees"
 
     async def answers_calls(self) -> str:
         """Each tool answers one valid call, with arguments made up from its schema."""
@@ -232,7 +235,7 @@ class _Trial(EnvironmentCalls):
     async def takes_turns(self) -> str:
         """An environment that takes turns replies to a vague answer without a fault."""
         if not (await self.about()).multi_turn:
-            return "the environment takes no turns"
+            return "the environment is single-turn, so this check does not apply"
         async with self.session((await self.some_tasks())[0]) as opened:
             request = resource_pb2.NextTurnRequest(
                 session_id=opened.session_id,
@@ -245,11 +248,11 @@ class _Trial(EnvironmentCalls):
                 "next_turn returned a Turn without say, but the episode is not over. "
                 "Set say, or done=True"
             )
-        return "episode over after one turn" if turn.done else "answers"
+        return "the episode ended after one turn" if turn.done else "answers"
 
     async def judges_nothing(self) -> str:
         """A rollout without any message gets a verdict, or a typed error."""
-        return await self._judged([], "a rollout in which nothing was said or done")
+        return await self._judged([], "a rollout without messages and calls")
 
     async def judges_an_empty_answer(self) -> str:
         """A rollout whose answer is empty gets a verdict, or a typed error."""
@@ -267,7 +270,7 @@ class _Trial(EnvironmentCalls):
         if paid := next((task_id for task_id, kind in verdicts if _pays(kind)), ""):
             raise Warned(
                 f"{said}: {what} gets a reward above 0, first for the task {paid!r}. A policy "
-                "would learn to do this"
+                "would learn to produce such rollouts"
             )
         return said
 
@@ -307,8 +310,8 @@ class _Trial(EnvironmentCalls):
             said = await self.judge(opened.session_id, task, items)
         if _pays(said):
             raise Warned(
-                f"{said} for calling each tool once with made-up arguments and giving no "
-                "answer. A policy would learn to do this"
+                f"{said} for calling each tool once with made-up arguments and giving no answer. A "
+                "policy would learn to produce such rollouts"
             )
         return said
 
@@ -369,8 +372,8 @@ def _check_tool(function: responses_pb2.FunctionTool) -> None:
     name = function.name
     if not function.description:
         raise Flaw(
-            f"the tool {name} has no description, so a model can't know what it does. "
-            "Write a docstring for it"
+            f"the tool {name} has no description, so a model can't know what the tool does. Write "
+            "a docstring for the tool"
         )
     try:
         schema: Any = loads(function.parameters_json or b"{}")
@@ -378,4 +381,4 @@ def _check_tool(function: responses_pb2.FunctionTool) -> None:
     except (CodecError, jsonschema.SchemaError) as error:
         raise Flaw(f"the parameters of the tool {name} are not a JSON Schema: {error}") from None
     if schema and schema.get("type") != "object":
-        raise Flaw(f"the parameters of the tool {name} are not the JSON Schema of an object")
+        raise Flaw(f"the parameters of the tool {name} are not a JSON Schema with the type object")

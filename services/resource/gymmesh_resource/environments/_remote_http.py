@@ -30,7 +30,7 @@ def root_url(url: str, further: dict[str, str] | None = None) -> str:
     schemes = {"http": "http", "https": "https"} | (further or {})
     parts = urlsplit(url)
     if parts.scheme not in schemes or not parts.hostname:
-        raise ValueError(f"url is {url!r}; write it as http://HOST:PORT")
+        raise ValueError(f"url is {url!r}; write the url as http://HOST:PORT")
     if parts.query or parts.fragment:
         raise ValueError(f"url is {url!r}; remove the query (?…) or fragment (#…)")
     return f"{schemes[parts.scheme]}://{parts.netloc}{parts.path}".rstrip("/")

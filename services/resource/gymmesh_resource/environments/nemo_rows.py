@@ -74,8 +74,8 @@ def refuse_others(task: Task, servers: Collection[str], *, but: Collection[str] 
     if server and server not in servers:
         raise TaskInvalid(
             "agent_ref",
-            f"names NeMo Gym's {server}, which judges differently. Run {server} through the "
-            "environment nemo_gym, or remove the key from the row",
+            f"names NeMo Gym's server {server}, which judges differently from this environment. "
+            f"Run the row on {server} in the environment nemo_gym, or remove the key from the row",
         )
     for key, judge in JUDGED_OTHERWISE.items():
         if key not in but and _has(task.payload, key):

@@ -114,5 +114,5 @@ async def _started(server: uvicorn.Server, task: asyncio.Task[None]) -> None:
         while not server.started:
             if task.done():
                 task.result()
-                raise OSError("the HTTP server ended before it had started")
+                raise OSError("the HTTP server stopped during the start")
             await asyncio.sleep(0.01)

@@ -149,11 +149,14 @@ class Models:
     def _find(self, model: str) -> tuple[PeerDirectory, str]:
         if model not in self._known:
             raise DefinitionError(
-                f"The environment {self._environment!r} calls a model {model!r} that it does "
-                f"not declare. Write models = ({model!r},) in its class."
+                f"The environment {self._environment!r} calls the model {model!r}, but the class "
+                f"of the environment does not declare this model. Write models = ({model!r},) in "
+                "the class."
             )
         if self._directory is None:
-            raise RuntimeError("the environment is not open: models can be called only in sessions")
+            raise RuntimeError(
+                "the environment is not open: an environment can call models only in a session"
+            )
         return self._directory, self._mapped.get(model, model)
 
     async def _expect(self, name: str, directory: PeerDirectory) -> None:
@@ -207,7 +210,8 @@ async def _create(
             raise
         raise MeshError(
             errors_pb2.ERROR_REASON_MODEL_TIMEOUT,
-            f"the model {service!r} did not answer within the time that the environment had",
+            f"the model {service!r} did not answer within the time that was left for the call of "
+            "the environment",
             metadata={"model": service},
         ) from None
 

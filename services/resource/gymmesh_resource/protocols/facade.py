@@ -82,7 +82,7 @@ class EnvironmentFacade:
         if self.about.judges_groups:
             return "its verifier compares the repeats of a task"
         if self.about.plays:
-            return "it plays its episodes itself, and needs the model of an agent of the mesh"
+            return "it plays its episodes itself, and needs the model of a gymmesh agent"
         if any(spec.lent for spec in lent) and not (self.tools or self._adds_tools):
             return "it offers no tools, and agents work directly in its sandbox"
         return ""
@@ -154,8 +154,8 @@ class EnvironmentFacade:
         if not name:
             raise MeshError(
                 errors_pb2.ERROR_REASON_NOT_OFFERED,
-                f"The environment {self.name!r} has tools called {', '.join(_ANSWER_NAMES)}, so "
-                "no name is free for the tool that gives the final answer. Rename one of them.",
+                f"The environment {self.name!r} has tools called {', '.join(_ANSWER_NAMES)}, so no "
+                "name is free for the tool that gives the final answer. Rename one of these tools.",
             )
         schema = {
             "type": "object",

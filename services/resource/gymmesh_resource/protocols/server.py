@@ -261,8 +261,8 @@ def check_access(config: ProtocolsConfig, place: str) -> None:
         )
     if not config.token_file:
         raise ConfigError(
-            f"{config.host!r} is reachable from other machines, so clients must send a token. "
-            "Name a file that holds the token",
+            f"{config.host!r} is reachable from other machines, so clients must send a token. Set "
+            "token_file to a file that has the token",
             path=f"{place}.token_file",
         )
 

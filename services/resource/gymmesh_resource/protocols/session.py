@@ -249,7 +249,7 @@ class ProtocolSession:
         if self.done:
             raise MeshError(
                 _Reason.ERROR_REASON_SESSION_STATE,
-                "The episode is over. Start a new one.",
+                "The episode is over. Start a new episode.",
                 metadata={"session_id": self.id, "state": "done"},
             )
 
@@ -282,8 +282,8 @@ def words_of(error: MeshError) -> str:
         return error.message
     kind = error.metadata.get("exception", "").partition(":")[0]
     return (
-        f"the environment failed ({kind}). Its log has the details under error_id "
-        f"{error.metadata['error_id']}"
+        f"the environment failed ({kind}). The log of the environment has the details under "
+        f"error_id {error.metadata['error_id']}"
     )
 
 

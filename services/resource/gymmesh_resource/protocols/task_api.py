@@ -99,8 +99,7 @@ def check_name(request: web.Request, name: str) -> None:
     if asked.lower() != name.lower():
         raise HttpRefusal(
             404,
-            f"there is no environment {asked!r:.100} here. This server has "
-            f"the environment {name!r}",
+            f"this server has no environment {asked!r:.100}, only the environment {name!r}",
         )
 
 

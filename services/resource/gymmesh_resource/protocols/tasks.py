@@ -59,7 +59,9 @@ class TaskTable:
             else {EXAMPLES: _Examples(examples)}
         )
         if not any(map(len, self._splits.values())):
-            what = "the task files hold no task" if files else "the environment has no example task"
+            what = (
+                "the task files have no tasks" if files else "the environment has no example tasks"
+            )
             raise ConfigError(f"{what}. Name a file of tasks", path=place)
 
     @property

@@ -122,7 +122,7 @@ def named_object(use: str) -> object:
     if not hasattr(module, name):
         offered = _offered(module)
         raise DefinitionError(
-            f"{use!r}: {place} has no {name!r}. The environments in it: "
+            f"{use!r}: {place} has no {name!r}. The environments in {place}: "
             f"{', '.join(offered) or 'none'}."
         )
     found: object = getattr(module, name)
@@ -148,7 +148,7 @@ def load_file(place: str, use: str) -> ModuleType:
         return sys.modules[name]
     spec = file_spec(name, path)
     if spec is None or spec.loader is None:
-        raise DefinitionError(f"{use!r}: there is no file {place}, seen from {Path.cwd()}.")
+        raise DefinitionError(f"{use!r}: there is no file {place} (current folder: {Path.cwd()}).")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:

@@ -43,7 +43,9 @@ class RewardCall:
         """Raise TaskInvalid where the task row lacks a key that the function needs."""
         for key, required in self._keys.items():
             if required and key not in task.payload:
-                raise TaskInvalid(key, f"is missing. The reward function {self.name!r} reads it")
+                raise TaskInvalid(
+                    key, f"is missing. The reward function {self.name!r} reads this key"
+                )
 
     def arguments(self, session: Session[Any], rollout: Rollout) -> dict[str, Any]:
         """The function's arguments by name. Raises TaskInvalid."""

@@ -49,8 +49,8 @@ class Rewards:
         for name, own in environment.reward_functions().items():
             if name in parts:
                 raise DefinitionError(
-                    f"{type(environment).__name__} has two rewards called "
-                    f"{name!r}. Rename one of them."
+                    f"{type(environment).__name__} has two rewards called {name!r}. Rename one of "
+                    "these rewards."
                 )
             parts[name] = own
         for name, one in configured.items():

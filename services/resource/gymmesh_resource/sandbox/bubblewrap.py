@@ -139,10 +139,10 @@ class BubblewrapSandbox(ProgramRunner):
         self.grouped = groups.usable()
         if not self.grouped:
             _LOGGER.warning(
-                "Control groups can't be used on this machine. So the memory limit of a "
-                "sandboxed program applies to each of its processes, and not to all of them "
-                "together. Run the service as root, or delegate the controllers memory and "
-                "pids to it; see docs/how-to/sandbox.md."
+                "Control groups can't be used on this machine. The memory limit of a sandboxed "
+                "program applies to each process of the program, not to all processes together. "
+                "Run the service as root, or delegate the controllers memory and pids to the "
+                "service. See docs/how-to/sandbox.md."
             )
         numbers = reversed(self._numbers)
         self._slots = [Slot.make(number, groups if self.grouped else None) for number in numbers]
@@ -218,7 +218,7 @@ class BubblewrapSandbox(ProgramRunner):
 
 def _does_not_work(error: Exception) -> SandboxUnavailable:
     return SandboxUnavailable(
-        f"bubblewrap does not work on this machine ({error}). It needs unprivileged user "
+        f"bubblewrap does not work on this machine ({error}). Bubblewrap needs unprivileged user "
         "namespaces."
     )
 

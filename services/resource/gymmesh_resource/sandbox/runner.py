@@ -181,7 +181,9 @@ async def _end_of(surroundings: Surroundings) -> None:
         async with asyncio.timeout(DEATH_S):
             await surroundings.end()
     except TimeoutError:
-        raise SandboxError("A sandbox that could not be created did not end in time.") from None
+        raise SandboxError(
+            "The process of a sandbox that could not be created did not end in time."
+        ) from None
 
 
 def _ending_of(process: Process) -> str:

@@ -201,7 +201,7 @@ class WarmPool:
             spare = await self._start(kind)
         except SandboxError as error:
             # The next request fails if it is still so; until then nothing is tried.
-            _LOGGER.warning("no program could be started in advance: %s", error)
+            _LOGGER.warning("the sandbox could not start a program in advance: %s", error)
             self._asked.clear()
         else:
             self._ready.setdefault(kind, deque()).append(spare)

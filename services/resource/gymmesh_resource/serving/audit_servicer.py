@@ -43,8 +43,8 @@ class AuditServicer:
         if not served.config.audit:
             raise MeshError(
                 errors_pb2.ERROR_REASON_NOT_PERMITTED,
-                f"The environment {served.name!r} does not show its right answers to audits. To "
-                f"allow it, set environments.{served.name}.audit to true.",
+                f"The environment {served.name!r} does not show the right answers to audits. To "
+                f"show the answers, set environments.{served.name}.audit to true.",
                 metadata={"method": _METHOD},
             )
         if not served.defines("expected"):

@@ -88,7 +88,7 @@ class Method:
                 return await work
         except TimeoutError:
             if limit.expired:
-                raise TookTooLong(f"longer than {self._limit_s:g} s") from None
+                raise TookTooLong(f"took longer than {self._limit_s:g} s") from None
             raise
         except BaseException as error:
             if (fault := as_exception(error)) is error:

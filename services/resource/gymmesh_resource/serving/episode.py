@@ -79,7 +79,9 @@ async def check_reached(endpoint: ModelEndpoint) -> None:
     except ValueError:
         host, port = None, 0
     if not host:
-        raise field_invalid(field, f"is {endpoint.base_url!r}. Write it as http(s)://HOST:PORT/v1")
+        raise field_invalid(
+            field, f"is {endpoint.base_url!r}. Write the URL as http(s)://HOST:PORT/v1"
+        )
     try:
         async with asyncio.timeout(_CONNECT_S):
             _, writer = await asyncio.open_connection(host, port)

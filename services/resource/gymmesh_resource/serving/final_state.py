@@ -58,7 +58,7 @@ def refuse_unneeded_session(environment: Environment[Any]) -> None:
     if _reads(getattr(type(environment).verify, "__code__", None), "state"):
         kind = type(environment).__name__
         raise DefinitionError(
-            f"{kind}.verify reads session.state, so it needs the session. Remove "
+            f"{kind}.verify reads session.state, so the verifier needs the session. Remove "
             "verify_needs_session = False. gym-cli reverify can still judge stored rollouts, "
             "because each rollout keeps the final state of its session"
         )
@@ -72,8 +72,8 @@ def refuse_new_sandboxes(environment: Environment[Any], needs_session: bool) -> 
     if not needs_session and _reads(code, "sandbox", "sandboxes"):
         kind = type(environment).__name__
         raise DefinitionError(
-            f"{kind}.verify uses a sandbox in which the agent works, so it needs the session. "
-            "Remove verify_needs_session = False."
+            f"{kind}.verify uses a sandbox in which the agent works, so the verifier needs the "
+            "session. Remove verify_needs_session = False."
         )
 
 

@@ -78,8 +78,8 @@ class Once:
         elif key in self._forgotten:
             raise MeshError(
                 errors_pb2.ERROR_REASON_SESSION_STATE,
-                "A request with this request_id was already answered, and the answer is no "
-                "longer kept.",
+                "A request with this request_id was already answered, and the service no longer "
+                "has the answer. For a new request, use a new request_id.",
                 metadata={"session_id": self._session_id, "state": "answered"},
             )
         else:
@@ -121,7 +121,8 @@ def _compare(request: Request, digest: int, known: int) -> None:
     if digest != known:
         raise MeshError(
             errors_pb2.ERROR_REASON_REQUEST_ID_REUSED,
-            "The request_id was already used for a different request. Give each request its own.",
+            "The request_id was already used for a different request. Give each request its own "
+            "request_id.",
             metadata={"request_id": request.request_id},
         )
 
@@ -135,7 +136,7 @@ def session_not_found(session_id: str) -> MeshError:
     """SESSION_NOT_FOUND."""
     return MeshError(
         errors_pb2.ERROR_REASON_SESSION_NOT_FOUND,
-        "There is no such session here. It was closed, it was ended because it was idle, or it "
-        "never existed.",
+        "The session is not open on this instance. The session was closed, ended because it was "
+        "idle, or never existed.",
         metadata={"session_id": session_id},
     )

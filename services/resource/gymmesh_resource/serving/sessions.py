@@ -143,7 +143,8 @@ class SessionStore(Generic[S]):
         else:
             raise MeshError(
                 errors_pb2.ERROR_REASON_REQUEST_ID_REUSED,
-                "The request_id already opened another task's session. Give each attempt its own.",
+                "The request_id already opened another task's session. Give each attempt its own "
+                "request_id.",
                 metadata={"request_id": request.request_id},
             )
         await asyncio.wait((task,))
@@ -280,7 +281,8 @@ class SessionStore(Generic[S]):
         if self._limit_each and self._by_owner[identity] >= self._limit_each:
             raise MeshError(
                 errors_pb2.ERROR_REASON_SESSION_LIMIT,
-                f"The caller has {self._limit_each} open sessions here, which is the maximum.",
+                f"The caller has {self._limit_each} open sessions on this instance, which is the "
+                "maximum for one caller.",
                 metadata={"limit": str(self._limit_each)},
             )
         # Sessions that are being opened count too.

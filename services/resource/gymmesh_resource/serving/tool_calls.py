@@ -81,7 +81,7 @@ class ToolCalls:
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise DefinitionError(
-                f"session_tools returned two tools called {twice!r}. Rename one of them."
+                f"session_tools returned two tools called {twice!r}. Rename one of these tools."
             )
         return further
 
@@ -212,7 +212,7 @@ def _session_tool(document: object) -> responses_pb2.Tool:
         raise DefinitionError(f"session_tools: a tool cannot be read: {error}.") from None
     if not tool.HasField("function") or not tool.function.name:
         raise DefinitionError(
-            "session_tools: each tool needs 'type': 'function' and a 'name' of its own."
+            "session_tools: each tool needs 'type': 'function' and its own 'name'."
         )
     if not is_tool_name(tool.function.name):
         raise DefinitionError(

@@ -85,7 +85,9 @@ class Toolset(dict[str, Tool]):
                     f"{TOOL_NAME_RULE}. Give another name with @tool(name=…)."
                 )
             if name in self:
-                raise DefinitionError(f"{where}: there is another tool called {name!r}.")
+                raise DefinitionError(
+                    f"{where}: another tool is also called {name!r}. Rename one of the two tools."
+                )
             method = getattr(environment, attribute)
             strict = getattr(method, _STRICT, None)
             if strict is None:
@@ -94,8 +96,8 @@ class Toolset(dict[str, Tool]):
             self[name] = _tool(name, method, where, types_by_name, strict=strict)
         if stray := sorted(types_by_tool.keys() - self.keys()):
             raise DefinitionError(
-                f"{type(environment).__name__} has no tool {stray[0]!r}, so types for it can't "
-                "be used."
+                f"{type(environment).__name__} has no tool {stray[0]!r}, so the types given for "
+                "this tool can't be used."
             )
 
 
@@ -155,16 +157,15 @@ def _tool(
     description, described = read_docstring(inspect.getdoc(method))
     if not description:
         raise DefinitionError(
-            f"{where} has no docstring. Write one that tells the model what the tool does."
+            f"{where} has no docstring. Write a docstring that tells the model what the tool does."
         )
     arguments = arguments_type(method, where, described, types_by_name)
     schema = arguments_schema(arguments, where)
     if strict and not _can_be_strict(schema):
         raise DefinitionError(
-            f"{where} can't be strict. In strict mode every parameter is required and has a "
-            "type, and no object accepts additional keys. Remove the defaults of its "
-            "parameters (write `str | None` for a parameter that may be omitted), or remove "
-            "`strict`."
+            f"{where} can't be strict. In strict mode every parameter is required and has a type, "
+            "and no object accepts additional keys. Remove the defaults of the tool's parameters "
+            "(write `str | None` for a parameter that may be omitted), or remove `strict`."
         )
     function = responses_pb2.FunctionTool(
         name=name,

@@ -50,7 +50,8 @@ def arguments_type(
     names = [parameter.name for parameter in parameters]
     if stray := sorted(set(replaced) - set(names)):
         raise DefinitionError(
-            f"{where} has no parameter {stray[0]!r}, so a type for it can't be used."
+            f"{where} has no parameter {stray[0]!r}, so the type given for {stray[0]!r} can't be "
+            "used."
         )
     hints = {**_hints(function, where, [n for n in names if n not in replaced]), **replaced}
     fields: list[tuple[str, Any, Any]] = []
@@ -203,7 +204,7 @@ def _hints(function: Callable[..., object], where: str, names: list[str]) -> dic
     """The types of the named parameters; the others' annotations are not even looked at."""
     raw = inspect.get_annotations(inspect.unwrap(function))
     if missing := [name for name in names if name not in raw]:
-        raise DefinitionError(f"{where}: the parameter {missing[0]!r} has no type. Add one.")
+        raise DefinitionError(f"{where}: the parameter {missing[0]!r} has no type. Add a type.")
     wanted = types.SimpleNamespace(__annotations__={name: raw[name] for name in names})
     scope = getattr(inspect.unwrap(function), "__globals__", {})
     try:

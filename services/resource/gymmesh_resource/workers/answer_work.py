@@ -26,13 +26,13 @@ PATIENCE = 20.0
 # The exit status of a worker without memory left: no number that Python or a shell uses.
 _NO_MEMORY = 86
 _BROKEN = {
-    -signal.SIGPROF: "the answer exceeded its limit of processor time",
-    _NO_MEMORY: "the answer exceeded its limit of memory",
+    -signal.SIGPROF: "work on the answer exceeded the limit of processor time",
+    _NO_MEMORY: "work on the answer exceeded the limit of memory",
     # What libraries end a process with: a stack or an allocation that is beyond them.
-    -signal.SIGSEGV: "the answer crashed the process that worked on it",
-    -signal.SIGABRT: "the answer crashed the process that worked on it",
-    -signal.SIGBUS: "the answer crashed the process that worked on it",
-    -signal.SIGFPE: "the answer crashed the process that worked on it",
+    -signal.SIGSEGV: "the answer crashed the worker process",
+    -signal.SIGABRT: "the answer crashed the worker process",
+    -signal.SIGBUS: "the answer crashed the worker process",
+    -signal.SIGFPE: "the answer crashed the worker process",
 }
 
 

@@ -104,7 +104,7 @@ class _Worker:
                 f"A worker process ended (status {status}) before it was ready."
             ) from None
         if kind != "ready":
-            raise WorkerStartFailed(f"A worker process could not warm up:\n{detail}")
+            raise WorkerStartFailed(f"The warm-up of a worker process failed:\n{detail}")
 
     async def exchange(self, frame: bytes) -> Any:
         """Send a frame and read the answer; EOFError or OSError when the process is gone."""

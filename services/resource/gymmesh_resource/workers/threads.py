@@ -93,7 +93,10 @@ class Threads:
         if self._lost:
             self._lost = [job for job in self._lost if not job.ended.is_set()]
         if len(self._lost) >= self._limit:
-            raise ThreadsLost(f"{len(self._lost)} threads still run calls that were given up.")
+            raise ThreadsLost(
+                f"{len(self._lost)} threads are still busy with calls whose callers gave up "
+                "waiting."
+            )
         try:
             async with asyncio.timeout(wait_s):
                 await self._places.acquire()

@@ -127,7 +127,7 @@ def test_the_image_is_the_services_for_the_task_or_one_that_is_built(tmp_path: P
          "task.toml verifier.collect: names the service 'db'"),
         (harbor_task(f"{NEW}gpus = 1\n"), "task.toml environment.gpus: is not supported"),
         (harbor_task(f'{NEW}[[environment.mcp_servers]]\nname = "a"\nurl = "http://a"\n'),
-         "task.toml environment.mcp_servers: has 'a' with the transport sse; only stdio is"),
+         "task.toml environment.mcp_servers: has 'a' with the transport sse; only the transport"),
         (harbor_task(f'{NEW}[[environment.mcp_servers]]\nname = "a"\ntransport = "stdio"\n'),
          "task.toml environment.mcp_servers: has 'a' without a command"),
         (harbor_task(NEW + 2 * ('[[environment.mcp_servers]]\nname = "a"\ncommand = "b"\n'
@@ -140,7 +140,7 @@ def test_the_image_is_the_services_for_the_task_or_one_that_is_built(tmp_path: P
          "task.toml verifier.environment_mode: is 'apart'; use shared or separate"),
         (harbor_task(f'{NEW}[verifier]\nenvironment_mode = "shared"\n[verifier.environment]\n'),
          "task.toml verifier.environment: is set, but environment_mode is shared; "
-         "remove one of the two"),
+         "remove this table, or set environment_mode to separate"),
         (harbor_task(f'{NEW}[verifier.environment]\ngpus = 1\n'),
          "task.toml verifier.environment.gpus: is not supported"),
         (harbor_task(f'{NEW}[verifier]\nenvironment_mode = "separate"\n',

@@ -45,7 +45,7 @@ def test_what_is_no_object_of_numbers_is_no_reward(content: bytes) -> None:
 def test_one_of_several_numbers_is_the_reward() -> None:
     assert main_reward({"a": 0.5}, "reward") == 0.5
     assert main_reward({"a": 0.5, "reward": 1.0}, "reward") == 1.0
-    with pytest.raises(NoReward, match="'a', 'b' and no 'reward'"):
+    with pytest.raises(NoReward, match="'a', 'b', but no 'reward'"):
         main_reward({"a": 0.5, "b": 1.0}, "reward")
 
 

@@ -188,9 +188,9 @@ def test_no_step_is_no_reward() -> None:
     ("rewards", "least", "says"),
     [
         ({"reward": 0.5}, {"reward": 0.5}, ""),
-        ({"reward": 0.4}, {"reward": 0.5}, "reward is 0.4, and min_reward is 0.5"),
-        ({"speed": 1.0}, {"reward": 0.5}, "reward is missing, and min_reward is 0.5"),
-        ({"a": 1.0, "b": 0.0}, {"a": 1.0, "b": 0.1}, "b is 0, and min_reward is 0.1"),
+        ({"reward": 0.4}, {"reward": 0.5}, "the reward 'reward' is 0.4, but min_reward is 0.5"),
+        ({"speed": 1.0}, {"reward": 0.5}, "the reward 'reward' is missing, but min_reward is 0.5"),
+        ({"a": 1.0, "b": 0.0}, {"a": 1.0, "b": 0.1}, "the reward 'b' is 0, but min_reward is 0.1"),
         ({"a": 0.0}, {}, ""),
     ],
 )

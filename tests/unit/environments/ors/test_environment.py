@@ -124,7 +124,7 @@ async def test_the_sizes_of_splits_are_the_servers(caplog: pytest.LogCaptureFixt
         with caplog.at_level(logging.WARNING):
             none = OrsEnvironment(url=url, environment="sums", split="missing")
             assert await asyncio.to_thread(example_tasks, none, "o") == []
-    assert "the tasks of the split 'missing' could not be listed" in caplog.text
+    assert "did not list the tasks of the split 'missing'" in caplog.text
 
 
 async def test_a_session_waits_for_its_setup() -> None:
@@ -211,7 +211,7 @@ def ended(document: Any) -> bytes:
         (b"", "ended without an answer"),
         (b"garbage", "ended without an answer"),
         (b"event: end\ndata: garbage\n\n", "not JSON"),
-        (b'event: end\ndata: {"ok": true}\n\n', "without an output"),
+        (b'event: end\ndata: {"ok": true}\n\n', "has no output"),
         (b"event: end\ndata: []\n\n", "whether the call succeeded"),
         (b"event: error\ndata: division by zero\n\n", "raised: division by zero"),
         (b"event: end\ndata: " + b"[" * 100_000 + b"\n\n", "more than 65536 bytes"),

@@ -225,7 +225,10 @@ async def test_tasks_come_from_an_asynchronous_iterator_and_may_come_again() -> 
 @pytest.mark.parametrize(
     ("tasks", "problem"),
     [
-        ([{"answer": "1"}], r"tasks\[0\]: prompt: is missing. Add it, or responses_create_params"),
+        (
+            [{"answer": "1"}],
+            r"tasks\[0\]: prompt: is missing. Add this key, or responses_create_params",
+        ),
         ([rows(1)[0], 7], r"tasks\[1\]: must be a row"),
     ],
 )

@@ -180,7 +180,7 @@ class CodeEnvironment(Environment[None]):
             # A completion without fences, whose indentation continues the prompt's function.
             source = rollout.answer
         if not source.strip():
-            problem = "no program in the answer"
+            problem = "the answer has no program"
             return Verdict(0.0, evidence={"problem": problem}, explanation=problem)
         with rollout.stage("tests") as stage:
             judgement = await self._judged(suite, source, as_nemo)

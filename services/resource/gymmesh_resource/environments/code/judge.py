@@ -126,7 +126,9 @@ async def _programs(
             async with asyncio.timeout(_START_S):
                 for started in (program, check):
                     if await _receive(started, "of the sandbox") != (HELLO, b""):
-                        raise SandboxError("The sandbox did not start as it should.")
+                        raise SandboxError(
+                            "The process in the sandbox did not report that it is ready."
+                        )
                 await _send(check, ORDER, _json(order))
                 kind, body = await _receive(check, "of the checker")
         except (_Failed, TimeoutError) as error:
@@ -134,7 +136,7 @@ async def _programs(
         if kind == UNUSABLE and isinstance(suite, CheckSuite):
             raise TaskInvalid("test", _text(body))
         if kind != READY:
-            raise SandboxError("The sandbox did not start as it should.")
+            raise SandboxError("The process in the sandbox did not report that it is ready.")
         yield program, check
 
 

@@ -27,7 +27,7 @@ _UNPACKED_LIMIT = 256 * 1024 * 1024
 INPUT_LIMIT = 4 * 1024 * 1024
 _NOTHING = "a program that does nothing would pass; add a test with another output"
 _TESTS_ELSEWHERE = (
-    "a task whose tests are not in the row; put tests of a single program under"
+    "a task whose tests are not in the row. If the task has a single program, put its tests under"
     " verifier_metadata.unit_tests"
 )
 # Where a row says in what language programs are written; some say there what people speak.
@@ -39,10 +39,10 @@ _OTHER_LANGUAGES = frozenset(
 )  # fmt: skip
 # Keys of rows that other verifiers judge, and what to do about them.
 _FOREIGN = {
-    "input_output": "has tests in another form; put their inputs and outputs under"
-    " verifier_metadata.unit_tests",
-    "test_list": "has single asserts; put them into a function check(candidate) under the key test,"
-    " beside the keys prompt and entry_point",
+    "input_output": "has tests in a form that this environment cannot read; put the inputs and"
+    " outputs of the tests under verifier_metadata.unit_tests",
+    "test_list": "has separate assert statements; put the statements into a function"
+    " check(candidate) under the key test, and add the keys prompt and entry_point",
     "competition_id": f"belongs to {_TESTS_ELSEWHERE}",
     "sub_steps": "has several programs that are judged together, which is not supported;"
     " write one row for each program, with the keys prompt, test and entry_point",
@@ -111,8 +111,8 @@ def _check_suite(payload: Mapping[str, Any]) -> CheckSuite:
     if not defines(test, "check"):
         raise TaskInvalid(
             "test",
-            "does not define the function check(candidate); rewrite tests of another form, such as"
-            " unittest's or pytest's, as this function. candidate is the program's function",
+            "does not define the function check(candidate), where candidate is the program's "
+            "function. Rewrite other tests, such as those of unittest or pytest, as this function",
         )
     return CheckSuite(prompt, test, entry)
 
@@ -123,8 +123,8 @@ def _unit_tests(metadata: Mapping[str, Any]) -> StdioSuite | CallSuite:
     if "unit_tests" not in metadata:
         raise TaskInvalid(
             where + "unit_tests",
-            "is missing; write the tests as inputs and outputs. Rows that lack their tests,"
-            " such as those of bigcodebench, evalplus, code_fim or deepswe, can't be judged",
+            "is missing; write the tests as inputs and outputs. Rows without tests, such as those "
+            "of bigcodebench, evalplus, code_fim or deepswe, can't be judged",
         )
     tests: Mapping[str, Any] = _value(metadata, "unit_tests", where, dict, "an object")
     where += "unit_tests."
@@ -189,7 +189,8 @@ def _json(text: str, where: str) -> Any:
     except (ValueError, RecursionError):
         raise TaskInvalid(
             where,
-            "is not JSON; with fn_name, each line of an input and each output is JSON",
+            "is not JSON; if the row has fn_name, each line of an input and each output must be "
+            "JSON",
         ) from None
 
 

@@ -95,8 +95,8 @@ class FunctionCallingEnvironment(Environment[None]):
             if key in task.payload:
                 raise TaskInvalid(
                     key,
-                    f"marks a row of NeMo Gym's {server}, whose calls are compared by other rules; "
-                    "run the row at that server (environment nemo_gym), or remove the key",
+                    f"marks a row of NeMo Gym's {server}, which compares calls by other rules. Run "
+                    "the row on that server in the environment nemo_gym, or remove the key",
                 )
         _, field, expected = _expectation(task)
         _callable(task, expected, field)
@@ -189,7 +189,8 @@ def _expectation(task: Task) -> tuple[bool, str, list[NamedCall]]:
     if "expected_action" in payload:
         return False, "expected_action", read_action(payload["expected_action"])
     raise TaskInvalid(
-        "expected_answers", "is missing, and so is expected_action; write one of them"
+        "expected_answers",
+        "is missing, and expected_action is also missing; write one of these two keys",
     )
 
 
@@ -202,7 +203,9 @@ def _callable(task: Task, expected: Sequence[NamedCall], field: str) -> None:
     missing = next((call.name for call in expected if call.name not in names), None)
     if missing is not None:
         raise TaskInvalid(
-            field, f"calls {missing!r}, which is not in responses_create_params.tools; add it there"
+            field,
+            f"calls the function {missing!r}, which is not in responses_create_params.tools; add "
+            "the function to these tools",
         )
 
 

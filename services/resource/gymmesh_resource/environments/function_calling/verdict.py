@@ -111,20 +111,20 @@ def judge_action(
     `said`: whether the model wrote a message. What a message says is not compared.
     """
     if not made and not said:
-        return ActionVerdict(0.0, "neither a call nor a message")
+        return ActionVerdict(0.0, "the model made no call and wrote no message")
     if not expected:
         if made:
-            return ActionVerdict(0.0, "a call where a message was expected")
+            return ActionVerdict(0.0, "the model made a call, but a message was expected")
         return ActionVerdict(1.0, "a message, as expected")
     if not made:
-        return ActionVerdict(0.0, "a message where a call was expected")
+        return ActionVerdict(0.0, "the model wrote a message, but a call was expected")
     if len(made) != len(expected):  # or a model would do best to call everything
-        return ActionVerdict(0.0, "more or fewer calls than expected")
+        return ActionVerdict(0.0, "the model made more or fewer calls than expected")
     if len(expected) == 1:
         problem = _problem(expected[0], made[0], rules)
         return ActionVerdict(float(problem is None), problem or "the expected call")
     if _most_matches(expected, made, rules) < len(expected):
-        return ActionVerdict(0.0, "a call that matches no expected call")
+        return ActionVerdict(0.0, "one of the calls matches no expected call")
     return ActionVerdict(1.0, "the expected calls")
 
 
@@ -133,7 +133,7 @@ def _first_problem(expected: Sequence[NamedCall], made: Sequence[NamedCall], rul
     if len(expected) != len(made):
         return f"expected {len(expected)} calls, got {len(made)}"
     if not expected:
-        return "neither a call nor a message"
+        return "the model made no call and wrote no message"
     problems = (_problem(want, call, rules) for want, call in zip(expected, made, strict=True))
     return next(filter(None, problems), "the calls are in a different order")
 
@@ -143,7 +143,7 @@ def _problem(expected: NamedCall, made: NamedCall, rules: Rules) -> str | None:
     if made.name != expected.name:
         return f"expected a call of {expected.name[:_SHOWN]}, got {made.name[:_SHOWN]}"
     if made.arguments is None:
-        return "the arguments are not a JSON object, or one of its keys occurs twice"
+        return "the arguments are not a JSON object, or a key occurs twice in the object"
     defaults = rules.defaults.get(expected.name, {})
     wanted = {**defaults, **(expected.arguments or {})}
     given = {**defaults, **made.arguments}
@@ -235,7 +235,9 @@ def _accepted(entry: Mapping[str, Any], arguments: Any, where: str) -> Mapping[s
         if not isinstance(values, list) or not values:
             raise TaskInvalid(f"{where}.{name}", "must be a list of at least one accepted value")
         if name not in arguments or arguments[name] not in values:
-            raise TaskInvalid(f"{where}.{name}", "must include this argument's value in arguments")
+            raise TaskInvalid(
+                f"{where}.{name}", f"must include the value that arguments.{name} has"
+            )
     return accepted
 
 

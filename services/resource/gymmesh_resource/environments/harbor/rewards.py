@@ -59,7 +59,7 @@ def _of_json(content: bytes) -> dict[str, float]:
     except CodecError as error:
         raise NoReward(f"reward.json is not JSON: {error}") from None
     if not isinstance(found, dict) or not found:
-        raise NoReward("reward.json must be an object of numbers")
+        raise NoReward("reward.json must be a JSON object whose values are numbers")
     for name, value in found.items():
         # Harbor takes true and false as numbers.
         if not isinstance(value, int | float) or not _finite(value):
@@ -81,8 +81,8 @@ def main_reward(rewards: Mapping[str, float], key: str) -> float:
     if len(rewards) == 1:
         return next(iter(rewards.values()))
     raise NoReward(
-        f"reward.json has {', '.join(map(repr, rewards))} and no {key!r}; "
-        "set the option reward to one of these names"
+        f"reward.json has the rewards {', '.join(map(repr, rewards))}, but no {key!r}; set the "
+        "option reward to one of the names in reward.json"
     )
 
 

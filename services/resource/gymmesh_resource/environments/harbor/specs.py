@@ -84,6 +84,6 @@ class TaskSpecs:
             return "open"
         raise TaskRefused(
             "",
-            "has a public network; allow this with the option network: task, or set another "
-            "network for all tasks, such as network: agent",
+            "has a public network. To allow public networks, set the option network: task. To set "
+            "another network for all tasks, use for example network: agent",
         )

@@ -31,5 +31,5 @@ def below(rewards: Mapping[str, float], least: Mapping[str, float]) -> str:
         actual = rewards.get(name)
         if actual is None or actual < amount:
             shown = "missing" if actual is None else f"{actual:g}"
-            return f"{name} is {shown}, and min_reward is {amount:g}"
+            return f"the reward {name!r} is {shown}, but min_reward is {amount:g}"
     return ""

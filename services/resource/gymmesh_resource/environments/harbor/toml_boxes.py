@@ -40,7 +40,9 @@ def agents_box(folder: Path, said: TaskToml) -> TaskBox:
     dockerfile = inside(folder, f"{_AGENTS}/Dockerfile").is_file()
     if not machine.docker_image and not dockerfile:
         raise TaskRefused(
-            f"{_AGENTS}/Dockerfile", f"is missing, and {FILE} has no docker_image; add one of them"
+            f"{_AGENTS}/Dockerfile",
+            f"is missing, and {FILE} has no docker_image; add the Dockerfile or the key "
+            "docker_image",
         )
     network, refused = _agents_network(said)
     return replace(
@@ -105,7 +107,8 @@ def _mode(verifier: VerifierTable, table: str) -> Literal["shared", "separate"] 
     if verifier.environment is not None:
         raise TaskRefused(
             place(f"{table}.environment"),
-            "is set, but environment_mode is shared; remove one of the two",
+            "is set, but environment_mode is shared; remove this table, or set environment_mode to "
+            "separate",
         )
     return "shared"
 

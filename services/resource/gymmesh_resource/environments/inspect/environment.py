@@ -225,7 +225,8 @@ class InspectEnvironment(Environment[_Sample]):
         for name in set(opened["left_out"]) - self._left_out:
             self._left_out.add(name)
             _LOGGER.warning(
-                "the agent does not get the tool %s of %s: gymmesh can't run this tool",
+                "the agent does not get the tool %s of the Inspect task %s: gymmesh can't run this "
+                "tool",
                 name,
                 self._task,
             )
@@ -280,7 +281,9 @@ class InspectEnvironment(Environment[_Sample]):
             await state.peer.call("close", {"session": state.id}, _CLOSE_S)
         except PeerFault as error:
             _LOGGER.warning(
-                "a sample of %s did not end when its session closed: %s", self._task, error
+                "a sample of the Inspect task %s did not end when the session closed: %s",
+                self._task,
+                error,
             )
 
     def _new_peer(self) -> PeerProcess:
@@ -294,8 +297,8 @@ class InspectEnvironment(Environment[_Sample]):
             if self._ours and limits:
                 # An agent has limits of its own, and Inspect sees the whole at its end alone.
                 _LOGGER.warning(
-                    "the limits of %s (%s) do not apply to the mesh's agents: "
-                    "set max_steps of the agent and --timeout of the run",
+                    "the limits of the Inspect task %s (%s) do not apply to gymmesh agents: set "
+                    "the agent's option max_steps and the run's option --timeout",
                     self._task,
                     ", ".join(limits),
                 )

@@ -65,7 +65,7 @@ def _chosen(scores: Mapping[str, Any], wanted: str | None) -> tuple[str, str | N
             return name, wanted[len(name) + 1 :]
     raise NoVerdict(
         f"the option score is {wanted}, but the scorers returned only {', '.join(scores)}; set the "
-        "option to one of these"
+        "option score to one of these names"
     )
 
 

@@ -148,7 +148,7 @@ class LlmJudgeEnvironment(Environment[None]):
             rows.criteria(task, as_nemo=self._as_nemo(task))
         elif mode != "score" and rows.expected(task) is None:
             raise TaskInvalid(
-                "expected_answer", "is missing; the modes equivalence and rule need it"
+                "expected_answer", "is missing; the modes equivalence and rule need this key"
             )
         rows.expected(task)
         rows.instructions(task)
@@ -221,7 +221,7 @@ class LlmJudgeEnvironment(Environment[None]):
                 except AnswerTooMuch as error:
                     return _worth_nothing("rule", f"the comparison of this answer failed: {error}")
         evidence = {"mode": "rule", "equivalence_score": score}
-        explanation = f"the texts agree to {score:.0%} by the rule {self._rule}"
+        explanation = f"the texts match to {score:.0%} according to the rule {self._rule}"
         return Verdict(score, evidence=evidence, explanation=explanation)
 
     async def _by_reference(self, judge: Judge, rollout: Rollout, answer: str) -> Verdict:
@@ -310,7 +310,8 @@ class LlmJudgeEnvironment(Environment[None]):
             )
         return Verdict(
             (decision.value - least) / (most - least),
-            explanation=f"the judge gave {decision.value:g} on the scale {least:g} to {most:g}",
+            explanation=f"the judge's score is {decision.value:g} on the "
+            f"scale from {least:g} to {most:g}",
             evidence={
                 "mode": "score",
                 "score": decision.value,
@@ -376,4 +377,7 @@ def _check_labels(equal: str, not_equal: str) -> None:
         if len(label) < _LABEL or label.isspace():
             raise ValueError(f"{name} must have at least {_LABEL} characters")
     if equal in not_equal or not_equal in equal:
-        raise ValueError("judge_equal_label and judge_not_equal_label must not contain each other")
+        raise ValueError(
+            "judge_equal_label must not contain judge_not_equal_label, and judge_not_equal_label "
+            "must not contain judge_equal_label"
+        )

@@ -38,7 +38,7 @@ class UnreadableReply(Exception):
 
     def __init__(self, reply: str) -> None:
         self.reply = reply
-        super().__init__("the judge returned no readable verdict, although asked twice")
+        super().__init__("the judge was asked twice and returned no readable verdict")
 
     def fault(self, verifier: str) -> MeshError:
         return MeshError(

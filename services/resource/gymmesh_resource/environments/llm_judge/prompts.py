@@ -62,8 +62,8 @@ def check_template(template: str) -> None:
         filled = template.format(**{name: f"\0{name}\0" for name in names})
     except (KeyError, IndexError, ValueError, AttributeError) as error:
         raise ValueError(
-            f"judge_prompt_template cannot be filled in ({error}); write only "
-            "{question}, {expected_answer} and {generated_answer} in braces, and {{ for a brace"
+            f"judge_prompt_template cannot be filled in ({error}). Use only the placeholders "
+            "{question}, {expected_answer} and {generated_answer}, and write {{ for a brace"
         ) from None
     if "\0generated_answer\0" not in filled:
         raise ValueError("judge_prompt_template lacks {generated_answer}")

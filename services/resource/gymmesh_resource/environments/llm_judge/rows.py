@@ -32,7 +32,8 @@ def mode_of(task: Task, wanted: Literal["auto"] | JudgingMode) -> JudgingMode:
         return "score"
     raise TaskInvalid(
         "expected_answer",
-        "is missing, and so are rubric and judge_instructions; write one of these keys",
+        "is missing, and the keys rubric and judge_instructions are also missing; write one of "
+        "these three keys",
     )
 
 
@@ -96,7 +97,9 @@ def criteria(task: Task, *, as_nemo: bool = False) -> list[Criterion]:
     field, rubric = _rubric(task) or ("rubric", None)
     if isinstance(rubric, str):
         if rubric.lstrip().startswith(("[{", '["')):
-            raise TaskInvalid(field, "is text that contains a list; write the list itself")
+            raise TaskInvalid(
+                field, "is text that contains a JSON list; write a JSON list instead of text"
+            )
         rubric = [rubric]
     if not isinstance(rubric, Sequence) or not rubric:
         raise TaskInvalid(field, "must be a list of at least one criterion")
@@ -104,7 +107,9 @@ def criteria(task: Task, *, as_nemo: bool = False) -> list[Criterion]:
         raise TaskInvalid(field, f"has more than {_CRITERIA} criteria, the maximum")
     found = [_criterion(line, f"{field}[{number}]", as_nemo) for number, line in enumerate(rubric)]
     if not any(part.weight > 0 for part in found):
-        raise TaskInvalid(field, "has no criterion with a positive weight; add one")
+        raise TaskInvalid(
+            field, "has no criterion with a positive weight; add a criterion with a positive weight"
+        )
     return found
 
 
@@ -115,7 +120,9 @@ def _criterion(line: Any, field: str, as_nemo: bool) -> Criterion:
         raise TaskInvalid(field, "must be text or an object")
     text = next((line[key] for key in _TEXT_KEYS if line.get(key)), None)
     if not isinstance(text, str) or not text.strip():
-        raise TaskInvalid(field, "has no text under question, criterion or description")
+        raise TaskInvalid(
+            field, "has no text under any of the keys question, criterion and description"
+        )
     if "operator" in line:
         raise TaskInvalid(
             f"{field}.operator",

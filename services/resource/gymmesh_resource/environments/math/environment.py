@@ -272,7 +272,7 @@ class MathEnvironment(Environment[None]):
         try:
             await self.work_on_answer(check, expected_answer, cpu_s=self._timeout_s)
         except AnswerTooMuch as error:
-            raise ExpectedAnswerError(f"cannot be compared with anything: {error}") from None
+            raise ExpectedAnswerError(f"cannot be compared with any answer: {error}") from None
 
     async def _equal(
         self, session: Session[None], task: Task, answer: str, said: list[str]

@@ -90,10 +90,12 @@ def check_expected(expected_answer: str) -> None:
         equal = any(_equal(one, one) for one in gold)
     except Exception as error:
         raise ExpectedAnswerError(
-            f"comparing the expected answer raised {type(error).__name__}"
+            f"cannot be compared with itself: the comparison raised {type(error).__name__}"
         ) from None
     if not equal:
-        raise ExpectedAnswerError("the expected answer is not even equal to itself")
+        raise ExpectedAnswerError(
+            "is not equal to itself in the comparison, so no answer can match"
+        )
 
 
 def is_notation(text: str) -> bool:

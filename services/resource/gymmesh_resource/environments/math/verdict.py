@@ -79,7 +79,7 @@ def read_expected(text: str) -> ExpectedForms:
         raise ExpectedAnswerError("is empty; write the right answer")
     if words.is_sentence(text) and number_of_words(text.strip()) is None:
         raise ExpectedAnswerError(
-            f"{text[:100]!r} is a sentence, which no answer is likely to match; write a "
+            f"{text[:100]!r} is a sentence, and an answer can hardly match a sentence; write a "
             "number, an expression or a word, or set the option judge: true"
         )
     try:

@@ -151,7 +151,7 @@ class McpEnvironment(Environment[_Servers]):
         if problem and (server, tool.name) not in self._left_out:
             self._left_out.add((server, tool.name))
             _LOGGER.warning(
-                "skipped the tool %s of the MCP server %s: its schema is invalid (%s)",
+                "skipped the tool %s of the MCP server %s: the schema of the tool is invalid (%s)",
                 one_line(tool.name),
                 server,
                 one_line(problem),
@@ -187,7 +187,7 @@ class McpEnvironment(Environment[_Servers]):
     async def verify(self, session: Session[_Servers], rollout: Rollout) -> Outcome:
         """Compare the last message with `expected_answer`, or let the judge compare them."""
         if self._verdict == "none":
-            return Skipped("The option verdict of the environment is none.")
+            return Skipped("The environment's option verdict is none, so rollouts are not judged.")
         expected = _expected(rollout.task)
         if self._verdict != "judge":
             contains = self._verdict == "contains"

@@ -39,7 +39,9 @@ def check_server(name: str, server: ServerOptions) -> None:
     if server.url is not None:
         parts = urlsplit(server.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"{where}.url is {server.url!r}; write it as http://HOST:PORT/PATH")
+            raise ValueError(
+                f"{where}.url is {server.url!r}; write the url as http://HOST:PORT/PATH"
+            )
         if server.env or server.cwd:
             raise ValueError(f"{where} has a url; env and cwd are only for a command")
         return

@@ -158,7 +158,10 @@ class McqaEnvironment(Environment[None]):
         def find(read: str) -> Awaitable[str | None]:
             return self.work_on_answer(by_patterns, read, patterns, options, cpu_s=self._timeout_s)
 
-        problem = "template_metadata.output_regex takes too long even on a single letter"
+        problem = (
+            "template_metadata.output_regex takes too long even on a single letter; "
+            "write a simpler pattern"
+        )
         return await unless_always(lambda: find(text), lambda: find("A"), problem)
 
 

@@ -92,9 +92,9 @@ def check_url(url: str) -> str:
     """The server's root without a slash at the end. Raises ValueError."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError(f"url is {url!r}; write it as http://HOST:PORT")
+        raise ValueError(f"url is {url!r}; write the url as http://HOST:PORT")
     if parts.query or parts.fragment:
-        raise ValueError(f"url is {url!r}; it must end with the host and port, or with a path")
+        raise ValueError(f"url is {url!r}; the url must end with the host and port, or with a path")
     return url.rstrip("/")
 
 

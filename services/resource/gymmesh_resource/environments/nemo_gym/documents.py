@@ -57,7 +57,7 @@ def row_of(task: Task) -> dict[str, Any]:
     own = task.payload.get(OWN_VALUES, {})
     if not isinstance(own, dict):
         raise TaskInvalid(
-            OWN_VALUES, "must be an object with the server's own values for some keys"
+            OWN_VALUES, "must be an object that maps keys of the row to the server's own values"
         )
     others = {key: value for key, value in task.payload.items() if key != OWN_VALUES}
     return row | others | own
@@ -122,7 +122,7 @@ def verdict_of(answer: Mapping[str, Any], sent: Mapping[str, Any]) -> Verdict | 
         return Skipped("the NeMo Gym agent is configured to skip the verification")
     reward = _number(answer.get("reward"))
     if reward is None:
-        raise BadVerdict("it has no finite number as its reward")
+        raise BadVerdict("the reward is not a finite number")
     if answer.get("mask_sample") is True:
         kind = answer.get("failure_kind")
         raise BadVerdict(

@@ -75,7 +75,10 @@ class NemoGymEnvironment(Environment[RemoteSession]):
         max_connections: how many requests may be under way. max_answer_bytes: of one answer.
         """
         if bool(model_server) != (protocol == "run"):
-            raise ValueError("model_server is required by protocol: run, and works only with it")
+            raise ValueError(
+                "protocol: run requires the option model_server, and other protocols do not accept "
+                "model_server"
+            )
         if taskset and protocol != "run":
             raise ValueError("taskset works only with protocol: run")
         if close_path and protocol != "tools":

@@ -78,8 +78,8 @@ class EpisodeProtocol(NemoProtocol):
         """The verdict that came with the episode."""
         if remote.result is None:
             problem = (
-                "the episode has no verdict, because the server did not run the episode to its "
-                "end (set the agent to program, with program: environment)"
+                "the server did not run the episode to its end, so the episode has no verdict. "
+                "Use the agent program with program: environment"
             )
             raise self.server.error("run", problem, VERIFIER_FAULT)
         try:

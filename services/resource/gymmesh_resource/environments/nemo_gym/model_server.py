@@ -43,7 +43,9 @@ class ModelServer:
     def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")
         if not host or not (port.isascii() and port.isdecimal() and 0 < int(port) < 65_536):
-            raise ValueError(f"model_server is {address!r}; write it as 127.0.0.1:PORT")
+            raise ValueError(
+                f"model_server is {address!r}; write an address such as 127.0.0.1:PORT"
+            )
         self._host, self._port = host.strip("[]"), int(port)
         self._episodes: dict[str, ModelEndpoint] = {}
         self._runner: web.AppRunner | None = None

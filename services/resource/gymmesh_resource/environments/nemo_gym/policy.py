@@ -54,7 +54,7 @@ async def ask_policy(
         raise _failed(type(error).__name__) from error
     if isinstance(response, dict) and isinstance(response.get("output"), list):
         return response
-    raise _failed("its answer is not a response")
+    raise _failed("its answer is not a response of the Responses API")
 
 
 def ends_episode(text: bytes) -> bool:

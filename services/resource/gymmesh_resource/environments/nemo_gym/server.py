@@ -74,7 +74,7 @@ class NemoServer:
         """The error for an HTTP error; TASK_INVALID where the server names a key of the row."""
         key, problem = _bad_key(answer)
         if key and key.split(".")[0] != "response":
-            return TaskInvalid(key, f"is rejected by the server's {name}: {problem}")
+            return TaskInvalid(key, f"is rejected by the server's endpoint {name}: {problem}")
         detail = f": {key}: {problem}" if key else ""
         # The server's own text goes to the log: it may hold what must not be in a row.
         _LOGGER.error("%s/%s answered %d: %.2000s", self.url, name, answer.status, answer.text)

@@ -106,8 +106,8 @@ class StepProtocol(NemoProtocol):
         """Refused: `/step` runs the tools of an answer together, and needs the whole answer."""
         raise TaskInvalid(
             f"{PARAMS}.tools",
-            "can't be called one by one: the server's /step runs them from the whole answer of "
-            "the model. Use the agent program with program: environment",
+            "can't be called one by one, because the server's endpoint /step runs all tools of a "
+            "model answer together. Use the agent program with program: environment",
         )
 
     async def turn(self, remote: StepSession, new: Transcript) -> Turn:

@@ -83,8 +83,8 @@ class ToolProtocol(NemoProtocol):
             if name in _RESERVED or not _NAME.fullmatch(name):
                 raise TaskInvalid(
                     "responses_create_params.tools",
-                    f"has a tool named {name!r}. Rename it: this is not a valid tool name, or "
-                    "it is the name of one of the server's own endpoints",
+                    f"has a tool named {name!r}. Rename the tool: {name!r} is not a valid tool "
+                    "name, or is the name of an endpoint of the server",
                 )
 
     async def start(self, task: Task) -> ToolSession:
@@ -106,7 +106,7 @@ class ToolProtocol(NemoProtocol):
         offered = remote.seeded.get("mcp")
         if offered is None or tool_names(task):
             return ()
-        if problem := _EXTRA.problem("its tools are behind /mcp, which"):
+        if problem := _EXTRA.problem("its tools are offered over MCP at /mcp, which"):
             raise self.server.error("mcp", problem, FAULT)
         from gymmesh_resource.environments._server_tools import offer
         from gymmesh_resource.environments._tool_schemas import schema_problem

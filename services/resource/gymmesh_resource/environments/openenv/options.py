@@ -27,7 +27,7 @@ def reset_data(task: Task) -> dict[str, Any]:
     """
     own = task.payload.get(_KEY, {})
     if not isinstance(own, dict):
-        raise TaskInvalid(_KEY, "must be an object with seed, episode_id or reset")
+        raise TaskInvalid(_KEY, "must be an object with the keys seed, episode_id or reset")
     if unknown := sorted(own.keys() - _KEYS):
         raise TaskInvalid(f"{_KEY}.{unknown[0]}", "is unknown. Put arguments of reset into `reset`")
     further = own.get("reset", {})

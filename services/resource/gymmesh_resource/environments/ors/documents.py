@@ -50,12 +50,18 @@ def task_of(task: Task, split: str) -> dict[str, Any]:
     """
     own = task.payload.get(_KEY)
     if not isinstance(own, dict):
-        raise TaskInvalid(_KEY, "must be an object with task, or with index and split")
+        raise TaskInvalid(
+            _KEY, "must be an object with the key task, or with the keys index and split"
+        )
     if unknown := sorted(own.keys() - _KEYS):
-        raise TaskInvalid(f"{_KEY}.{unknown[0]}", "is unknown; the keys are task, split and index")
+        raise TaskInvalid(
+            f"{_KEY}.{unknown[0]}", "is unknown; the known keys are task, split and index"
+        )
     if "task" in own:
         if own.keys() != {"task"} or not isinstance(own["task"], dict):
-            raise TaskInvalid(f"{_KEY}.task", "must be an object, without index and split")
+            raise TaskInvalid(
+                f"{_KEY}.task", "must be an object, and the keys index and split must be absent"
+            )
         return {"task_spec": own["task"]}
     index, chosen = own.get("index"), own.get("split", split)
     if not isinstance(index, int) or isinstance(index, bool) or index < 0:
@@ -106,7 +112,7 @@ def read_call(answer: object) -> CallAnswer:
         )
     output = answer.get("output")
     if not isinstance(output, dict):
-        raise BadAnswer("it answered a call without an output")
+        raise BadAnswer("its answer to a call has no output")
     finished = output.get("finished", False)
     if not isinstance(finished, bool):
         raise BadAnswer(f"its `finished` is {str(finished)[:50]!r}, neither true nor false")

@@ -301,7 +301,7 @@ class OrsEnvironment(Environment[_Remote]):
                 await self._client().post("delete_session", {}, sid)
         except (NoOrsAnswer, Refused, TimeoutError) as error:
             _LOGGER.warning(
-                "%s: the server did not delete a session: %s", self._url, str(error)[:200]
+                "the ORS server at %s did not delete a session: %s", self._url, str(error)[:200]
             )
 
     def _client(self) -> OrsClient:

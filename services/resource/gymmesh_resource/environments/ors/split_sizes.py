@@ -29,7 +29,7 @@ def split_size(url: str, environment: str, split: str, headers: Mapping[str, str
         if not isinstance(number, int) or isinstance(number, bool) or number < 0:
             raise ValueError(f"num_tasks is {str(number)[:50]!r}")
     except (OSError, ValueError, LookupError, TypeError) as error:
-        _LOGGER.warning("%s: the tasks of the split %r could not be listed: %s",
+        _LOGGER.warning("the ORS server at %s did not list the tasks of the split %r: %s",
                         url, split, _problem(error))  # fmt: skip
         return 0
     return min(number, _MOST_TASKS)
@@ -41,7 +41,7 @@ def _problem(error: Exception) -> str:
             body = error.read(_SHOWN_BYTES).decode(errors="replace")
         said = f" and says {body!r}" if body else ""
         return (
-            f"it answered {error.code}{said}. Check the options headers, key_variable, "
+            f"the server answered {error.code}{said}. Check the options headers, key_variable, "
             "environment and split"
         )
     return (

@@ -110,7 +110,9 @@ class ReasoningGymEnvironment(Environment[None]):
         refuse_others(task, ("reasoning_gym",))
         entry = _entry(task)
         if not self._as_nemo(task) and _UNSOLVED.search(entry["answer"] or ""):
-            raise TaskInvalid("answer", "has an integral that is not computed")
+            raise TaskInvalid(
+                "answer", "has an integral that is not computed; write the result of the integral"
+            )
 
     def _as_nemo(self, task: Task) -> bool:
         """Whether answers are found and scored as NeMo Gym does: by the library alone."""
@@ -207,5 +209,6 @@ def _entry(task: Task) -> dict[str, Any]:
 
 def _unknown(dataset: str) -> TaskInvalid:
     return TaskInvalid(
-        "metadata.source_dataset", f"names {dataset[:80]!r}, which reasoning-gym does not have"
+        "metadata.source_dataset",
+        f"names the dataset {dataset[:80]!r}, which reasoning-gym does not have",
     )

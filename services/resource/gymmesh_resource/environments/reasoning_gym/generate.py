@@ -100,13 +100,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--dataset",
         action="append",
         default=[],
-        help="a dataset; may be repeated; default: all datasets",
+        help="name of a dataset; repeat the option for more datasets; default: all datasets",
     )
     parser.add_argument(
         "--count", type=int, default=100, help="number of rows in total; default: 100"
     )
     parser.add_argument(
-        "--seed", type=int, default=0, help="the same seed gives the same rows; default: 0"
+        "--seed",
+        type=int,
+        default=0,
+        help="seed of the generators: the same seed makes the same rows; default: 0",
     )
     parser.add_argument(
         "--config", default="{}", help="settings of the generators, as a JSON object"

@@ -172,7 +172,7 @@ class SqlEnvironment(Environment[None]):
         """Compare what the answer's query gives with what the expected one gives."""
         answer = self._answer(rollout)
         if answer is None:
-            return _worth_nothing("no query in the answer")
+            return _worth_nothing("the answer has no query")
         if len(answer) > _LONGEST:
             return _worth_nothing("the query is too long")
         question = self._question(rollout.task)

@@ -61,7 +61,9 @@ def read_question(
     may_be_empty = optional(task, "allow_empty", bool) or False
     key = next((key for key in _DATABASES if key in task.payload), None)
     if key is None:
-        raise TaskInvalid("setup_sql", "is missing. Add setup_sql, or a key that names a database")
+        raise TaskInvalid(
+            "setup_sql", "is missing. Add the key setup_sql, or a key that names a database"
+        )
     named: str = task.require(key, str)
     if key in _FILES:
         database = Database(path=str(_file(named, key, databases)), engine=engine)
@@ -87,7 +89,9 @@ def _refuse_foreign(task: Task, engine: str) -> None:
 def _file(name: str, key: str, databases: Path | None) -> Path:
     if databases is None:
         raise TaskInvalid(
-            key, "names a file, but the option databases does not name a folder of files"
+            key,
+            "names a file, but the option databases is not set. Set databases to the folder of the "
+            "file",
         )
     if not _NAME.fullmatch(name):
         raise TaskInvalid(key, "must be the name of a file, without a folder")

@@ -54,8 +54,8 @@ class StringMatchEnvironment(Environment[None]):
             # Many other verifiers' rows have an expected answer, too.
             raise TaskInvalid(
                 "extraction_mode",
-                "is missing. An expected answer alone does not say how to compare it as text. "
-                f"Set it to one of {', '.join(MODES)}",
+                "is missing, so the verifier does not know how to find the answer in the "
+                f"response. Set extraction_mode to one of {', '.join(MODES)}",
             )
         _mode(task)
         _case_sensitive(task)

@@ -112,7 +112,9 @@ def _table(text: str) -> CsvTable:
         raise ParseError("a column of the header appears twice")
     for number, row in enumerate(rows, start=1):
         if len(row) != len(header):
-            raise ParseError(f"row {number} has {len(row)} fields, the header {len(header)}")
+            raise ParseError(
+                f"row {number} has {len(row)} fields, but the header has {len(header)}"
+            )
     return CsvTable(header, [dict(zip(header, row, strict=True)) for row in rows])
 
 

@@ -139,7 +139,7 @@ def load_schema(schema: str, format: TextFormat = "json", compat: str = "") -> d
     except (ValueError, RecursionError) as error:
         raise SchemaError(f"is not JSON: {error}") from None
     if not isinstance(loaded, dict):
-        raise SchemaError("must be a JSON Schema that is an object")
+        raise SchemaError("must be a JSON Schema, written as a JSON object")
     try:
         newest = loaded if compat else current(loaded)
         problem = reference_problem(newest)
@@ -177,7 +177,7 @@ def _valid(schema: dict[str, Any]) -> dict[str, Any]:
     try:
         jsonschema.Draft202012Validator.check_schema(schema)
     except (jsonschema.SchemaError, RecursionError) as error:
-        problem = getattr(error, "message", "it is nested too deeply")
+        problem = getattr(error, "message", "the schema is nested too deeply")
         raise SchemaError(f"is not a valid JSON Schema: {problem[:MESSAGE]}") from None
     waiting: list[Any] = [schema]
     for one in waiting:

@@ -91,7 +91,9 @@ class RowTools(Domain):
         if not isinstance(state, dict):
             raise TaskInvalid("state", "must be an object")
         if not isinstance(answers, dict):
-            raise TaskInvalid("tool_answers", "must be an object with a list for each tool")
+            raise TaskInvalid(
+                "tool_answers", "must be an object that maps each tool name to a list"
+            )
         for name, cases in answers.items():
             self._check(f"tool_answers.{name}", cases)
         self._answers: dict[str, list[dict[str, Any]]] = answers

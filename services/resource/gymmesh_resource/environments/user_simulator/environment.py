@@ -134,7 +134,7 @@ class UserSimulatorEnvironment(Environment[Chat]):
         reply = None if chat.brief.opening else await self._reply(session, [first])
         text = reply.text if reply else chat.brief.opening
         if not text:
-            raise _unusable("user", "the simulated user ended the chat before its first message")
+            raise _unusable("user", "the simulated user ended the chat without any message")
         chat.spoken += [first, new_message("assistant", text)]
         chat.opening = text
         chat.replies = 1
@@ -283,9 +283,15 @@ class UserSimulatorEnvironment(Environment[Chat]):
             domain = ShopTools(task.require("state", dict))
         expectation = read_expectation(task.require("expected"), domain)
         if expectation.criteria and not self._judge:
-            raise TaskInvalid("expected.criteria", "needs a judge. Set the option judge to true")
+            raise TaskInvalid(
+                "expected.criteria", "needs a judge model. Set the option judge to true"
+            )
         if not expectation.asked:
-            raise TaskInvalid("expected", "expects nothing")
+            raise TaskInvalid(
+                "expected",
+                "has no expectation; add at least one of the keys state, actions, say, dont_say "
+                "and criteria",
+            )
         most = payload.get("max_turns", self._most)
         if not isinstance(most, int) or isinstance(most, bool) or not 1 <= most <= 1000:
             raise TaskInvalid("max_turns", "must be a whole number from 1 to 1000")

@@ -71,10 +71,13 @@ class Expectation:
 def read_expectation(value: Any, domain: Domain) -> Expectation:
     """The row's `expected`. Raises `TaskInvalid`, which names the key."""
     if not isinstance(value, Mapping) or not value:
-        raise TaskInvalid("expected", f"must be an object with some of {', '.join(sorted(_KEYS))}")
+        raise TaskInvalid(
+            "expected",
+            f"must be an object with at least one of the keys {', '.join(sorted(_KEYS))}",
+        )
     if unknown := sorted(set(value) - _KEYS):
         raise TaskInvalid(
-            f"expected.{unknown[0]}", f"is unknown; the keys are {', '.join(sorted(_KEYS))}"
+            f"expected.{unknown[0]}", f"is unknown; the known keys are {', '.join(sorted(_KEYS))}"
         )
     criteria = value.get("criteria", "")
     if not isinstance(criteria, str):
@@ -93,7 +96,9 @@ def _state(value: Mapping[str, Any], domain: Domain) -> dict[str, Any] | None:
         return None
     patch, actions = value.get("state", {}), value.get("actions", [])
     if not isinstance(patch, dict):
-        raise TaskInvalid("expected.state", "must be an object: a merge patch of the row's state")
+        raise TaskInvalid(
+            "expected.state", "must be an object: a JSON merge patch of the row's state"
+        )
     if not isinstance(actions, list):
         raise TaskInvalid("expected.actions", "must be a list of tool calls")
     state = domain.start()
@@ -103,7 +108,9 @@ def _state(value: Mapping[str, Any], domain: Domain) -> dict[str, Any] | None:
             raise TaskInvalid(place, "must be an object with name and arguments")
         name, arguments = action.get("name"), action.get("arguments", {})
         if not isinstance(name, str) or not isinstance(arguments, dict):
-            raise TaskInvalid(place, "must have a name, and an object of arguments")
+            raise TaskInvalid(
+                place, "must have a name that is text, and arguments that are an object"
+            )
         try:
             state, _ = domain.call(state, name, arguments)
         except ToolError as error:
@@ -124,7 +131,9 @@ def _facts(value: Mapping[str, Any], key: str) -> tuple[tuple[str, ...], ...]:
             or not listed
             or not all(isinstance(form, str) and normalised(form) for form in listed)
         ):
-            raise TaskInvalid(f"expected.{key}[{at}]", "must be text, or a list of its forms")
+            raise TaskInvalid(
+                f"expected.{key}[{at}]", "must be text, or a list of texts that say the same fact"
+            )
         found.append(tuple(listed))
     return tuple(found)
 

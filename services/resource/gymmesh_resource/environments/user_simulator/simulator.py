@@ -94,7 +94,7 @@ def read_brief(value: Any) -> Brief:
         raise TaskInvalid("user", "must be an object")
     if unknown := sorted(set(value) - _KEYS):
         raise TaskInvalid(
-            f"user.{unknown[0]}", f"is unknown; the keys are {', '.join(sorted(_KEYS))}"
+            f"user.{unknown[0]}", f"is unknown; the known keys are {', '.join(sorted(_KEYS))}"
         )
     texts = {key: value.get(key, "") for key in ("goal", "persona", "done_when", "opening")}
     for key, text in texts.items():

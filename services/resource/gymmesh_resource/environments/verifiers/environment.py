@@ -182,8 +182,9 @@ class VerifiersEnvironment(Environment[PlayedEpisode]):
         if result is None:
             raise MeshError(
                 _VERIFIER_FAULT,
-                "verifiers did not run the episode to its end, so there is no score. Give the "
-                "agent more time (timeout_s), or set a limit of turns (env.agent.max_turns).",
+                "The library verifiers did not run the episode to its end, so the episode has no "
+                "score. Give the agent more time (timeout_s), or set a limit of turns "
+                "(env.agent.max_turns).",
                 metadata={"verifier": "verifiers", "stage": "verify"},
             )
         try:
@@ -257,7 +258,7 @@ def _place_of(taskset: str) -> str:
     if os.sep in taskset and Path(taskset).exists():
         return str(Path(taskset).resolve())
     if taskset.endswith(".py") or taskset.startswith((f".{os.sep}", f"..{os.sep}", os.sep)):
-        raise ValueError(f"taskset: there is no file {taskset}, seen from {Path.cwd()}")
+        raise ValueError(f"taskset: there is no file {taskset} (current folder: {Path.cwd()})")
     return taskset
 
 
@@ -284,7 +285,7 @@ def _failed(
 def _start_problem(error: PeerFault, python: str) -> str:
     if isinstance(error, PeerRaised) and error.message.startswith(_NO_VERIFIERS):
         return (
-            f"{python} does not have the package verifiers. Run {python} -m pip install "
-            "'verifiers>=0.4'"
+            f"The interpreter {python} does not have the package verifiers. Run {python} -m pip "
+            "install 'verifiers>=0.4'"
         )
-    return f"verifiers can't load the taskset: {error}"
+    return f"the library verifiers can't load the taskset: {error}"

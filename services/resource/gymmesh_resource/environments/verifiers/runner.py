@@ -51,7 +51,7 @@ class Runner:
             ready.cancel()
             if self._serving.done():
                 self._serving.result()  # raises why
-                raise RuntimeError("the shared servers of the taskset ended")
+                raise RuntimeError("the shared servers of the taskset stopped unexpectedly")
 
     async def close(self) -> None:
         """End the shared servers."""
@@ -237,9 +237,11 @@ def _task(params: dict[str, Any]) -> Any:
     """The task of a row. Raises LookupError where the taskset has another in its place."""
     index, tasks = params["index"], runner().tasks
     if index >= len(tasks):
-        raise LookupError(f"the taskset has {len(tasks)} tasks, and none at index {index}")
+        raise LookupError(f"is {index}, but the taskset has only {len(tasks)} tasks")
     if (key := params.get("key")) and tasks[index].key != key:
-        raise LookupError(f"the task at index {index} of the taskset is not the task of this row")
+        raise LookupError(
+            f"is {index}, but the task at this index of the taskset is not the task of this row"
+        )
     return tasks[index]
 
 

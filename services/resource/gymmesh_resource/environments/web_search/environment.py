@@ -111,7 +111,7 @@ class WebSearchEnvironment(Environment[None]):
             self._corpus = self._opened.enter_context(closing(corpus))
         except CorpusError as error:
             raise DefinitionError(
-                f"web_search: {error}. `gym-cli env index DOCS --output FILE` builds an index"
+                f"web_search: {error}. To build an index, run gym-cli env index DOCS --output FILE"
             ) from None
 
     async def close(self) -> None:
@@ -127,12 +127,12 @@ class WebSearchEnvironment(Environment[None]):
         accepted, relevant = _accepted(task), _relevant(task)
         if self._weights["answer"] and not accepted:
             raise TaskInvalid(
-                "expected_answer", "is missing. The verifier compares answers with it"
+                "expected_answer", "is missing. The verifier compares answers with this key"
             )
         if self._weights["retrieval"] and not relevant:
             raise TaskInvalid(
                 "relevant_documents",
-                "is missing. It is required because retrieval_weight is more than 0",
+                "is missing, but required because retrieval_weight is more than 0",
             )
 
     @tool
@@ -237,7 +237,10 @@ class WebSearchEnvironment(Environment[None]):
         return await _timed(partial(self._corpus.search, query, limit))
 
     def _example_index(self) -> Path:
-        _LOGGER.warning("web_search has no index, so it searches only its few example documents")
+        _LOGGER.warning(
+            "the environment web_search has no index, so it searches only a few example documents. "
+            "To build an index, run gym-cli env index DOCS --output FILE"
+        )
         folder = tempfile.TemporaryDirectory(prefix="gymmesh-web-search-")
         path = Path(self._opened.enter_context(folder)) / "examples.db"
         build_index(read_documents([_EXAMPLES], []), path)

@@ -100,7 +100,8 @@ class HostedSearch:
             found = found.get(key) if isinstance(found, Mapping) else None
         if not isinstance(found, list):
             raise HostedSearchError(
-                f"the answer of the search service has no list under {self._options.results!r}"
+                f"the answer of the search service has no list under {self._options.results!r}; "
+                "check the option hosted.results"
             )
         hits = [self._hit(one) for one in found if isinstance(one, Mapping)]
         return [hit for hit in hits if hit.url][:limit]

@@ -149,5 +149,5 @@ def _written(call: Any, where: str) -> WrittenCall:
     if isinstance(arguments, str):
         return call["name"], text_to_bytes(arguments)
     if not isinstance(arguments, dict):
-        raise TaskInvalid(f"{where}.arguments", "must be an object, or one as JSON text")
+        raise TaskInvalid(f"{where}.arguments", "must be an object, or text that is a JSON object")
     return call["name"], dumps(arguments)

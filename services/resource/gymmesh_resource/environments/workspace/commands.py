@@ -173,7 +173,7 @@ async def _reward(sandbox: SandboxHandle, check: WorkspaceCheck, output: str) ->
         ):
             raise
         raise RewardFileWrong(
-            f"{_named(check)} wrote no {path}; its output ends: {output}"
+            f"{_named(check)} wrote no {path}; the output of the check ends with: {output}"
         ) from None
     return read_reward(check, written, output)
 

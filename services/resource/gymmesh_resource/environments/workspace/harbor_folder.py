@@ -99,7 +99,8 @@ def _refuse(row: WorkspaceRow) -> None:
                 raise TaskInvalid(f"checks[{index}].{key}", "cannot be expressed in a task folder")
         if check.name == "reward":
             raise TaskInvalid(
-                f"checks[{index}].name", "is 'reward', a name that is reserved for the whole reward"
+                f"checks[{index}].name",
+                "is 'reward', but this name is reserved for the reward of the whole task",
             )
 
 

@@ -38,7 +38,7 @@ class InlineFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     def data(self) -> bytes:
         """Its bytes. Raises ValueError."""
         if (self.content is None) == (self.base64 is None):
-            raise ValueError("needs either content or base64")
+            raise ValueError("needs either the key content or the key base64")
         if self.content is not None:
             return self.content.encode("utf-8", "surrogatepass")
         try:
@@ -153,7 +153,9 @@ def _check_spelling(payload: Mapping[str, Any]) -> None:
     known = WorkspaceRow.__struct_fields__
     for key in payload:
         if key not in known and (near := difflib.get_close_matches(key, known, 1, _NEAR)):
-            raise TaskInvalid(key, f"is not a key of a row of workspace. Did you mean {near[0]!r}?")
+            raise TaskInvalid(
+                key, f"is not a key of rows of the environment workspace. Did you mean {near[0]!r}?"
+            )
 
 
 def _checked(row: WorkspaceRow) -> WorkspaceRow:
@@ -176,7 +178,7 @@ def check_files(key: str, files: FileSet) -> None:
     for path, given in files.files.items():
         place = f"{key}[{path!r}]"
         if not path or path.startswith("/") or _leads_out(path) or "\0" in path:
-            raise TaskInvalid(place, "must be a path below the folder")
+            raise TaskInvalid(place, "must be a relative path that stays inside the folder")
         if isinstance(given, InlineFile):
             try:
                 given.data()

@@ -70,7 +70,9 @@ class NemoGymEdge:
             )
         taken = sorted(self._taken & {tool.name for tool in self._facade.tools})
         return (
-            f"the tool {taken[0]!r} has the name of one of the server's own paths" if taken else ""
+            f"the tool {taken[0]!r} has the name of one of the server's own paths. Rename the tool"
+            if taken
+            else ""
         )
 
     def add_routes(self, router: web.UrlDispatcher) -> None:
@@ -98,8 +100,8 @@ class NemoGymEdge:
         if ENVIRONMENT_SERVER in body:
             raise field_invalid(
                 ENVIRONMENT_SERVER,
-                "is a key for NeMo Gym's Environment Server, which this server is not. Send the "
-                "row of a task",
+                "is a key of NeMo Gym's Environment Server, but this server is a resources server. "
+                "Send the row of a task",
             )
         session = await self._facade.open(self._tasks.of_row(row_in(body)), "nemo-gym")
         try:
@@ -120,7 +122,9 @@ class NemoGymEdge:
         for tool in session.tools:
             if tool.name in self._taken:
                 raise field_invalid(
-                    "tools", f"has {tool.name!r}, which is also one of the server's own paths"
+                    "tools",
+                    f"has the tool {tool.name!r}, but this name is one of the server's own paths. "
+                    "Rename the tool",
                 )
 
     async def _tool(self, request: web.Request) -> web.Response:

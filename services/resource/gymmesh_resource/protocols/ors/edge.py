@@ -222,7 +222,7 @@ class OrsEdge:
         chance, _, signature = session_id.partition("-")
         wanted = self._signature(chance)
         if not hmac.compare_digest(signature.encode("utf-8", "replace"), wanted.encode()):
-            raise HttpRefusal(HTTPStatus.NOT_FOUND, "unknown session. Create one first")
+            raise HttpRefusal(HTTPStatus.NOT_FOUND, "unknown session. Create a session first")
         return session_id
 
     def _signature(self, chance: str) -> str:

@@ -159,7 +159,10 @@ def load_task(params: dict[str, Any]) -> TaskEvaluation:
     tasks = load_tasks([params["task"]], params["args"])
     if len(tasks) != 1:
         names = ", ".join(task.name for task in tasks) or "none"
-        raise ValueError(f"found {len(tasks)} tasks ({names}); name one task, such as file.py@task")
+        raise ValueError(
+            f"the option task names {len(tasks)} tasks ({names}); name exactly one task, such as "
+            "file.py@task"
+        )
     if tasks[0].sample_source is not None:
         raise ValueError("the task creates its samples at run time, so gymmesh can't list them")
     return TaskEvaluation(tasks[0], model, params)

@@ -51,7 +51,7 @@ class SessionModel(Model):
         messages = [ChatMessageUser(content=input)] if isinstance(input, str) else input
         if session is None:
             raise RuntimeError(
-                "the model was called while no sample runs. Call it only within a sample"
+                "the model was called while no sample runs. Call the model only within a sample"
             )
         if session.api is None:
             if session.opened.done():
@@ -74,9 +74,12 @@ class JudgeApi(ModelAPI):
     ) -> ModelOutput:
         """One answer of the judge. Raises what the service does."""
         if self._refused:
-            raise RuntimeError("a scorer calls a model; allow this with the option judge: true")
+            raise RuntimeError(
+                "a scorer calls a model; to allow model calls of scorers, set the option judge: "
+                "true"
+            )
         if tools:
-            raise RuntimeError("a scorer offers tools to the judge; the judge can't call tools")
+            raise RuntimeError("a scorer offers tools to the judge, but the judge can't call tools")
         wanted = {
             "temperature": config.temperature,
             "top_p": config.top_p,

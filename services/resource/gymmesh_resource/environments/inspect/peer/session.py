@@ -104,8 +104,9 @@ class SampleSession:
             raise PromptReached
         if self.sample.choices and _last_user(messages) != _last_user(self._shown):
             raise SampleFailed(
-                "the row's prompt lacks the choices that the solver asks for: the choices change "
-                "with each run, or the row has another prompt; use the option solver: own"
+                "the row's prompt does not have the choices that the solver shows. Either the "
+                "choices change with each run, or the row has another prompt. Set the option "
+                "solver: own"
             )
         left_out: list[str] = []
         self._tools = {tool.name: tool for tool in await _definitions(tools, left_out)}
@@ -169,7 +170,7 @@ class SampleSession:
                 settle(future, self.failure or SampleFailed(problem))
             return
         for future in (self.opened, self.played):
-            settle(future, SampleFailed("the sample ended before its solver ended"))
+            settle(future, SampleFailed("the sample ended before the solver ended"))
         settle(self.ended, sample)
 
     def stop(self) -> None:

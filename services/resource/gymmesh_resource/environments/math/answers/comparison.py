@@ -125,7 +125,7 @@ class FormComparison:
     def _items(self, expected: Collection, answer: Collection) -> bool:
         wanted, given = expected.members, answer.members
         if max(len(wanted), len(given)) > _MOST_MEMBERS:
-            raise Unreadable(f"it has more than {_MOST_MEMBERS} members")
+            raise Unreadable(f"the expression has more than {_MOST_MEMBERS} members")
         kinds = (expected.kind, answer.kind)
         if kinds == ("set", "set"):
             return self._cover(wanted, given) and self._cover(given, wanted, turned=True)

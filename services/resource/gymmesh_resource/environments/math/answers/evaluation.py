@@ -159,7 +159,7 @@ def _factorial(value: Fraction) -> Fraction | None:
     if value.denominator != 1:
         return None
     if value < 0:
-        raise NoValue("it is the factorial of a negative number")
+        raise NoValue("the factorial of a negative number is not defined")
     return Fraction(math.factorial(int(value))) if value <= _FACTORIAL else None
 
 

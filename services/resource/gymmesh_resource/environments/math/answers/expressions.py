@@ -58,7 +58,7 @@ def read_expression(text: str) -> Node:
     try:
         node = parser.sum()
     except RecursionError:
-        raise Unreadable("it is nested too deeply") from None
+        raise Unreadable("the expression is nested too deeply") from None
     if parser.next is not None:
         raise Unreadable(f"{parser.next!r} is not expected there")
     return node
@@ -165,7 +165,7 @@ class _Parser:
     def sum(self) -> Node:
         self._depth += 1
         if self._depth > _DEEPEST:
-            raise Unreadable("it is nested too deeply")
+            raise Unreadable("the expression is nested too deeply")
         node = self._product()
         while self.next in ("+", "-", "\\pm", "\\mp"):
             sign = self._take()
@@ -227,7 +227,7 @@ class _Parser:
         if right_node.op == "percent" and _is_whole(left) and _is_proper(right_node.args[0]):
             return Node("percent", (Node("mixed", (left, right_node.args[0])),))
         if left.op == "apply":
-            raise Unreadable("it is not clear what is applied to what")
+            raise Unreadable("the end of the argument of a function is not clear")
         return Node("mul", (left, right_node))
 
     def _unary(self) -> Node:
@@ -235,7 +235,7 @@ class _Parser:
             self._take()
             self._depth += 1
             if self._depth > _DEEPEST:
-                raise Unreadable("it is nested too deeply")
+                raise Unreadable("the expression is nested too deeply")
             node = Node("neg", (self._unary_product(),))
             self._depth -= 1
             return node

@@ -105,7 +105,7 @@ _NONE = Collection("set", ())
 def read(text: str) -> list[Form]:
     """The forms that a text may denote, at least one, the likeliest first."""
     if len(text) > LONGEST:
-        raise Unreadable(f"it has more than {LONGEST} characters")
+        raise Unreadable(f"the text has more than {LONGEST} characters")
     text = _PERCENT.sub("%", _without_label(clean(text)))
     if negative := _NEGATIVE.match(text):
         text = "-" + text[negative.end() :]
@@ -141,7 +141,7 @@ def read(text: str) -> list[Form]:
     if not forms:
         name = words.read_words(text)
         if name is None:
-            raise problem or Unreadable("it is neither mathematics nor a word")
+            raise problem or Unreadable("the text is neither mathematics nor a word")
         forms.append(_known(name))
         if _LETTERS.fullmatch(text):  # abc is also the product of three numbers
             forms.append(Scalar(product_of(text)))
@@ -445,7 +445,7 @@ def _collection(start: str, inside: str, end: str) -> Form | None:
             read_expression(parts[0]), read_expression(parts[1]), start == "[", end == "]"
         )
     if (start, end) not in (("(", ")"), ("[", "]")):
-        raise Unreadable("its brackets do not match")
+        raise Unreadable("the brackets do not match")
     members = tuple(_element(part) for part in parts)
     if any(_is_infinite(member) for member in members) and len(members) == 2:
         low, high = (member.node for member in members if isinstance(member, Scalar))
