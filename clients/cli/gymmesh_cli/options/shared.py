@@ -126,7 +126,7 @@ class MeshOptions:
             if value is not None:
                 raise click.UsageError(
                     f"{flag} needs a mesh inside this command. With --agent, the remote mesh "
-                    "chooses its models"
+                    f"chooses its models; remove {flag} or --agent"
                 )
 
 

@@ -102,9 +102,9 @@ class Episode:
         own = {one.function.name: one.function.parameters_json for one in opened.tools}
         if own != self._tools:
             raise UserError(
-                f"task {self.task.task_id}: its session has other tools than the environment "
-                "lists, but TRL shows the same tools to every task. Collect with TrlRollouts "
-                "instead"
+                f"task {self.task.task_id}: the tools of its session differ from the tools that "
+                "the environment lists, but TRL shows the same tools to every task. Collect with "
+                "TrlRollouts instead"
             )
         return _opening(opened.items, self.task.task_id)
 

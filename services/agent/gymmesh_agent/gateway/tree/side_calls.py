@@ -45,8 +45,8 @@ class SideCallRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             )
         if self.trained != (self.kind == COMPACTION):
             raise ValueError(
-                "trained: only side calls of the kind compaction are trained on; set "
-                "kind: compaction and trained: true together, or neither"
+                "trained: must be true if the kind is compaction, and false for every other kind, "
+                "because only compactions are trained on"
             )
         if not (self.request_kind or self.system or self.first or self.last or self.no_tools):
             raise ValueError(
