@@ -60,7 +60,8 @@ if TYPE_CHECKING:
     "--consul-binary",
     group=OptionGroup.LISTEN,
     metavar="PATH",
-    help="Program that --discovery consul starts. Default: discovery.binary, which is consul.",
+    help="Path of the Consul program that --discovery consul starts. Default: the configuration's "
+    "discovery.binary, or consul.",
 )
 @option(
     "--restart",

@@ -354,8 +354,8 @@ class GroupShares:
         if claim.name not in others and len(others) >= self.consumers:
             raise field_invalid(
                 "consumer",
-                f"{claim.name} can't join: {self.consumers} consumers, the maximum of this "
-                f"stream, already share the groups ({', '.join(sorted(others)[:8])})",
+                f"{claim.name} can't join: the maximum of {self.consumers} consumers "
+                f"(such as {', '.join(sorted(others)[:8])}) already share the groups",
             )
 
     def _bury(self, consumer: Consumer) -> int:

@@ -54,10 +54,10 @@ class TaskFolders:
         """A task. Raises TaskRefused."""
         folder = (self._root / name).resolve()
         if not folder.is_relative_to(self._root):
-            raise TaskRefused(name, "is outside the folder of the option tasks")
+            raise TaskRefused("", "is outside the folder that the option 'tasks' names")
         form = _form(folder)
         if not form:
-            raise TaskRefused(name, f"is not a folder with {' or '.join(_READERS)}")
+            raise TaskRefused("", f"is not a folder with {' or '.join(_READERS)}")
         return _READERS[form](folder)
 
 
