@@ -126,6 +126,10 @@ async def test_what_cannot_be_judged_has_a_cause_and_no_reward(folder: Path) -> 
         assert "verification" not in row
         assert row["failure"]["boundary"] == "VERIFIER"
         assert row["failure"]["previous"][0]["reward"] == 0.0
+    # `collect` can't run rollouts of this output again, so there is no command for them.
+    twice = await gym("reverify", "new.jsonl", "--dry-run", "--json", *use("Sums"), cwd=folder)
+    told = {"run": "new.jsonl", "boundary": "VERIFIER", "count": 2, "retry": None}
+    assert changed(twice)["not_judged"] == [told]
     there = await reverify(folder, "-o", "new.jsonl", version="lenient")
     there.said("already exists, and was started with different environments", "with --overwrite")
     assert "--resume" not in there.err
