@@ -376,7 +376,7 @@ async def test_run_shows_what_happens(bench: Bench) -> None:
         'call calculator({"expression": "2 + 1"})',
         "output 3",
         "verified reward 1",
-        "completed MODEL_FINISHED, 2 model calls, 1 tool calls",
+        "completed MODEL_FINISHED, 2 model calls, 1 tool call,",
     ):
         assert words in done.out
     asked = ["--prompt", "What is 4 + 1?", "--with", "expected_answer=5", "--json"]

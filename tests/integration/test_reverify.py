@@ -126,11 +126,44 @@ async def test_what_cannot_be_judged_has_a_cause_and_no_reward(folder: Path) -> 
         assert "verification" not in row
         assert row["failure"]["boundary"] == "VERIFIER"
         assert row["failure"]["previous"][0]["reward"] == 0.0
+    # `collect` can't run rollouts of this output again, so there is no command for them.
+    twice = await gym("reverify", "new.jsonl", "--dry-run", "--json", *use("Sums"), cwd=folder)
+    told = {"run": "new.jsonl", "boundary": "VERIFIER", "count": 2, "retry": None}
+    assert changed(twice)["not_judged"] == [told]
+    there = await reverify(folder, "-o", "new.jsonl", version="lenient")
+    there.said("already exists, and was started with different environments", "with --overwrite")
+    assert "--resume" not in there.err
     # Going on judges what failed, and nothing else; but not by another version of the verifier.
     refused = await reverify(folder, "-o", "new.jsonl", "--resume", version="lenient")
     refused.said("was started with different environments, or different options or versions of")
     again = await reverify(folder, "-o", "new.jsonl", "--resume", "--json", version="2")
     assert (again.code, changed(again)["kept_from_earlier"]) == (3, 10)
+
+
+async def test_rollouts_that_failed_in_the_run_are_named(tmp_path: Path) -> None:
+    (tmp_path / "sums.py").write_text(textwrap.dedent(VERIFIER))
+    write_tasks(tmp_path, sums(TASKS))
+    async with FakeEndpoint(default=odd) as endpoint:
+        policy = ["--model-url", endpoint.url, "--model", "fake"]
+        done = await gym("collect", "-i", "tasks.jsonl", "-o", "rollouts.jsonl", "-n", "2", "-q",
+                         "--max-attempts", "1", *policy, *use("Sums"), cwd=tmp_path,
+                         env={"SUMS_VERSION": "2"})  # fmt: skip
+    assert done.code == 3, done.err
+    again = "gym-cli collect --resume --output rollouts.jsonl --retry boundary=VERIFIER"
+    judged = await reverify(tmp_path, "--dry-run")
+    assert f"not judged    2 failed at VERIFIER; run them again: {again}\n" in judged.out
+    document = changed(await reverify(tmp_path, "--dry-run", "--json"))
+    told = {"run": "rollouts.jsonl", "boundary": "VERIFIER", "count": 2, "retry": again}
+    assert (document["judged"], document["not_judged"]) == (10, [told])
+    asked = ["reverify", "rollouts.failures.jsonl", "--dry-run", *use("Sums")]
+    alone = await gym(*asked, cwd=tmp_path)
+    assert alone.code == 1
+    assert "skipped       2 failed rollouts (the row of a failed rollout has no final" in alone.out
+    assert f"not judged    2 failed at VERIFIER; run them again: {again}\n" in alone.out
+    # Another environment has none to judge, and none that failed.
+    none = await reverify(tmp_path, "--dry-run", "--environment", "chess")
+    none.said("no completed rollouts to score")
+    assert "failed at" not in none.err
 
 
 async def test_an_interruption_loses_nothing(folder: Path) -> None:

@@ -249,8 +249,8 @@ def report(found: dict[str, Found], points: Sequence[_Point]) -> str:
         *_of_tls(found, points),
         *_counted(found, points),
         *_against_peers(found, points),
-        "Memory (PSS, the proportional set size), and the time from the start command until the "
-        "contender is ready. The collector's process is included:",
+        "The next table shows the memory (PSS, the proportional set size) and the time from the "
+        "start command until the contender is ready. The collector's process is included:",
         table(_SIZES, size),
         *[
             f"{_title(name, one)}: ABSENT ({one.absent})."

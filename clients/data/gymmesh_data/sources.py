@@ -126,7 +126,8 @@ def say_unverified(path: Path) -> None:
 
 
 def _file(path: Path) -> Iterator[StoredRollout]:
-    say_unverified(path)
+    if path.exists():
+        say_unverified(path)
     try:
         for where, line in lines_of(path):
             yield rollout_of_line(line, where)

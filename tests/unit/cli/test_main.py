@@ -202,11 +202,11 @@ def test_events_as_text(capsys: pytest.CaptureFixture[str]) -> None:
         "completed MODEL_FINISHED, 0 model calls, 0 tool calls, 0 tokens in, 0 out, 0.00 s",
     ]
     printer.failure(FailedAttempt(failed().failed.failure, pb.Rollout()))
-    assert "failed MODEL: the endpoint is down  (a retry is safe)" in capsys.readouterr().out
+    assert "failed MODEL: the endpoint is down. A retry is safe.\n" in capsys.readouterr().out
     fault = MeshError(errors_pb2.ERROR_REASON_ENVIRONMENT_FAULT, "KeyError('wanted')")
     failure = pb.Failure(boundary=pb.BOUNDARY_RESOURCE, status=to_status(fault), retry_safe=True)
     printer.failure(FailedAttempt(failure, pb.Rollout()))
-    said = "ENVIRONMENT_FAULT: KeyError('wanted')  (a retry fails until the code is fixed)\n"
+    said = "ENVIRONMENT_FAULT: KeyError('wanted'). Fix the code, then retry.\n"
     assert said in capsys.readouterr().out
 
 

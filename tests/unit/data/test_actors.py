@@ -195,6 +195,20 @@ def test_show_has_a_part_for_each_actor() -> None:
     )
 
 
+def test_show_tells_a_text_from_a_number() -> None:
+    task = {"number": 16.5, "written": "16.5", "truth": "true", "object": "{}", "word": "it's 5"}
+    rollout = stored_rollout(row(text("5"), **task), "rows.jsonl:1")
+    lines = ConversationView(60).lines(rollout, conversation_of(rollout))
+    shown = ["".join(text for text, _ in line.parts) for line in lines]
+    assert [line for line in shown if line.startswith("task has")] == [
+        "task has      number: 16.5",
+        'task has      written: "16.5"',
+        'task has      truth: "true"',
+        'task has      object: "{}"',
+        "task has      word: it's 5",
+    ]
+
+
 def test_show_says_how_a_program_ended_and_what_it_wrote_last() -> None:
     def shown(**program: Any) -> list[str]:
         made = stored_rollout(row(text("5")) | {"program": program}, "rows.jsonl:1")

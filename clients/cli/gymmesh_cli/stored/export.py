@@ -17,6 +17,7 @@ from gymmesh_cli.terminal import (
     echo,
     option,
     report,
+    say,
 )
 
 if TYPE_CHECKING:
@@ -203,7 +204,7 @@ def export(
     else:
         summary = write(inputs, output, name, options, overwrite=overwrite, resume=resume)
     report(as_json, summary.to_dict(), _lines(summary, output))
-    return DONE if summary.records else NOTHING_DONE
+    return DONE if summary.records else say(_nothing(summary, output), NOTHING_DONE)
 
 
 def _options(
@@ -241,6 +242,13 @@ def _options(
         tokens=not no_tokens,
         agent=agent,
     )
+
+
+def _nothing(summary: ExportSummary, output: Path) -> str:
+    """Why an export has no record."""
+    skipped = ", ".join(f"{n} {why}" for why, n in sorted(summary.left_out.items()))
+    why = f"skipped: {skipped}" if skipped else f"{summary.rollouts} completed rollouts were read"
+    return f"{output} has no records ({why})"
 
 
 def _lines(summary: ExportSummary, output: Path) -> Iterator[str]:

@@ -7,6 +7,7 @@ import contextlib
 import getpass
 import hashlib
 import json
+import shlex
 import socket
 from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
@@ -44,7 +45,7 @@ from gymmesh_client.log import latest_session
 from gymmesh_client.log_records import is_run_id
 from gymmesh_client.output import check
 from gymmesh_client.problems import unreadable
-from gymmesh_client.run_file import versions
+from gymmesh_client.run_file import read_run_file, versions
 from gymmesh_client.safe_writes import refuse_inputs
 from gymmesh_data.reverify import (
     Reverification,
@@ -95,9 +96,10 @@ def reverify_rollouts(command: ReverifyCommand) -> int:
         refuse_inputs(own, named | {"the reverification": source.files()})
     names = source.names()
     if not names:
-        return say("no completed rollouts to score", NOTHING_DONE)
+        failed = (f"\n{one['count']} {_why_not(one)}" for one in _not_judged(source))
+        return say("".join(["no completed rollouts to score", *failed]), NOTHING_DONE)
     changes, interrupted = run_loop(_reverify(command, plan, source, names))
-    _report(changes, command)
+    _report(changes, command, _not_judged(source))
     if interrupted:
         return say("interrupted; resume with --resume", INTERRUPTED)
     if not changes.judged:
@@ -155,7 +157,8 @@ def _prepare(
     """The output, with `changes` counting the verdicts that are there already."""
     files = OutputFiles(path)
     identity = _identity(command, plan, source, verifiers)
-    _refuse_others(files, identity, command)
+    if not command.overwrite:
+        _refuse_others(files, identity, resume=command.resume)
     accept = ("version",)
     asked = OpenOptions(overwrite=command.overwrite, resume=command.resume, accept=accept)
     check(files, identity, asked)
@@ -197,9 +200,10 @@ def _prepare(
     return output
 
 
-def _refuse_others(files: OutputFiles, identity: RunIdentity, command: ReverifyCommand) -> None:
-    """Refuse to go on with verdicts on other rollouts, or by others. Raises UserError."""
-    session = latest_session(files) if command.resume else None
+def _refuse_others(files: OutputFiles, identity: RunIdentity, *, resume: bool) -> None:
+    """Refuse an output with verdicts on other rollouts, or by others. Raises UserError."""
+    written = any(one.exists() and one.stat().st_size for one in (files.rows, files.failures))
+    session = latest_session(files) if resume or written else None
     if session is None:
         return
     what = {
@@ -209,6 +213,11 @@ def _refuse_others(files: OutputFiles, identity: RunIdentity, command: ReverifyC
     changed = [
         what[name] for name in identity.changes(RunIdentity.of_session(session)) if name in what
     ]
+    if changed and not resume:
+        raise UserError(
+            f"{files.shown} already exists, and was started with {' and '.join(changed)}. Replace "
+            "it with --overwrite, or choose another --output"
+        )
     if changed:
         raise UserError(
             f"{files.shown} was started with {' and '.join(changed)}, so --resume would mix "
@@ -267,15 +276,40 @@ def _interrupts_of(judging: Reverification) -> Iterator[None]:
         yield
 
 
-def _report(changes: VerdictChanges, command: ReverifyCommand) -> None:
+def _not_judged(source: Source) -> list[dict[str, Any]]:
+    """The failed rollouts of the source's runs: counts by boundary, and how to run them again."""
+    found: list[dict[str, Any]] = []
+    for run, counts in source.failed().items():
+        about = read_run_file(OutputFiles(run).run)
+        for boundary, count in sorted(counts.items()):
+            again = ["gym-cli", "collect", "--resume", "--output", str(run)]
+            again += ["--retry", f"boundary={boundary}" if boundary else "failed"]
+            # Only `collect` can run a rollout again, and only in a run of its own.
+            retry = None if "reverified" in about else shlex.join(again)
+            found.append({"run": str(run), "boundary": boundary, "count": count, "retry": retry})
+    return found
+
+
+def _why_not(one: dict[str, Any]) -> str:
+    retry = one["retry"]
+    return f"failed at {one['boundary'] or 'an unknown boundary'}" + (
+        f"; run them again: {retry}" if retry else ""
+    )
+
+
+def _report(
+    changes: VerdictChanges, command: ReverifyCommand, not_judged: list[dict[str, Any]]
+) -> None:
     shown = None if command.output is None else str(command.output)
     lines = changes.table()
     if changes.kept:
         lines.append(f"kept          {changes.kept} verdicts of an earlier session")
     lines += [f"skipped       {count} {why}" for why, count in sorted(changes.left_out.items())]
+    lines += [f"not judged    {one['count']} {_why_not(one)}" for one in not_judged]
     lines += [f"failed        {count} {why}" for why, count in sorted(changes.causes.items())]
     if command.output is not None:
         lines.append(f"rows          {command.output}")
         if changes.failed:
             lines.append(f"failures      {OutputFiles(command.output).failures}")
-    report(command.as_json, changes.to_dict() | {"output": shown}, lines)
+    document = changes.to_dict() | {"not_judged": not_judged, "output": shown}
+    report(command.as_json, document, lines)

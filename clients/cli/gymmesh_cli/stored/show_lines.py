@@ -7,6 +7,7 @@ are indented behind a bar.
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import textwrap
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from msgspec import UNSET
 from gymmesh_data import Actor, Conversation, StoredRollout, actors_of, conversation_of
 from gymmesh_data.rollout import object_of, objects_of
 from gymmesh_data.samples import token_reads
-from gymmesh_responses import dumps
+from gymmesh_responses import dumps, loads
 from gymmesh_rows import SandboxOpened
 from gymmesh_runtime.text import one_line, shortened
 
@@ -213,7 +214,7 @@ def _ending(rollout: StoredRollout) -> Iterator[tuple[str, str]]:
         yield "verifier", f"{verdict['verifier']} {verdict.get('version', '')}".strip()
     evidence = object_of(verdict, "evidence")
     for key, value in evidence.items():
-        yield "evidence", f"{key}: {_plain(value)}"
+        yield "evidence", f"{key}: {_shown(value)}"
     for stage in objects_of(verdict, "stages"):
         note = f", {stage['note']}" if stage.get("note") else ""
         yield "stage", f"{stage.get('name')}: {_seconds(stage.get('duration_us'))}{note}"
@@ -225,7 +226,7 @@ def _ending(rollout: StoredRollout) -> Iterator[tuple[str, str]]:
         yield "time", ", ".join(told)
     for key, value in rollout.columns.extras.items():
         if key not in evidence:
-            yield "task has", f"{key}: {_plain(value)}"
+            yield "task has", f"{key}: {_shown(value)}"
 
 
 def _program(program: Any) -> Iterator[tuple[str, str]]:
@@ -278,6 +279,15 @@ def _seconds(microseconds: Any) -> str:
 
 def _plain(value: Any) -> str:
     return value if isinstance(value, str) else dumps(value).decode("utf-8", "surrogatepass")
+
+
+def _shown(value: Any) -> str:
+    """As `_plain`, but a text that reads as a JSON value, such as a number, is quoted."""
+    if isinstance(value, str):
+        with contextlib.suppress(ValueError):
+            loads(value)
+            return dumps(value).decode("utf-8", "surrogatepass")
+    return _plain(value)
 
 
 def _line(text: str, style: str = "") -> Line:

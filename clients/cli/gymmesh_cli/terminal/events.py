@@ -46,12 +46,12 @@ class EventPrinter:
         boundary = boundary_name(failed.failure.boundary)
         status = status_dict(failed.failure.status)
         reason = f" {status['reason']}" if status["reason"] else ""
-        again = ""
+        message = str(status["message"])
         if repeats(from_status(failed.failure.status).reason):
-            again = "  (a retry fails until the code is fixed)"
+            message = message.rstrip(".") + ". Fix the code, then retry."
         elif failed.failure.retry_safe:
-            again = "  (a retry is safe)"
-        _line("failed", f"{boundary}{reason}: {status['message']}{again}", "red")
+            message = message.rstrip(".") + ". A retry is safe."
+        _line("failed", f"{boundary}{reason}: {message}", "red")
 
     def _delta(self, delta: pb.OutputDelta) -> None:
         which = delta.WhichOneof("delta")
@@ -110,11 +110,15 @@ def _completed(done: pb.Completed) -> None:
     counts, reason = done.counts, pb.StopReason.Name(done.stop_reason)
     _line(
         "completed",
-        f"{reason.removeprefix('STOP_REASON_')}, {counts.model_calls} model calls, "
-        f"{counts.tool_calls} tool calls, {counts.input_tokens} tokens in, "
+        f"{reason.removeprefix('STOP_REASON_')}, {_counted(counts.model_calls, 'model call')}, "
+        f"{_counted(counts.tool_calls, 'tool call')}, {counts.input_tokens} tokens in, "
         f"{counts.output_tokens} out, {done.duration_us / 1e6:.2f} s",
         "green",
     )
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def _items(items: Iterable[responses_pb2.Item]) -> None:

@@ -61,7 +61,7 @@ class ReverifyOptions:
 
 _DIFFERING: Final = "rollouts whose replayed tool calls return different outputs"
 _NO_STATE: Final = "rollouts whose session ended and whose final state was not kept"
-_FAILED: Final = "failed rollouts (nothing to score)"
+_FAILED: Final = "failed rollouts (the row of a failed rollout has no final state)"
 
 
 class _LeftOut(Exception):

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from gymmesh_client import OutputFiles, open_run
 from gymmesh_client.problems import UserError, unreadable
 from gymmesh_client.run_file import read_run_file
 from gymmesh_data.reverify.task_source import TaskSource, tasks_of_run
 from gymmesh_data.rollout import StoredRollout, object_of, text_of
-from gymmesh_data.sources import distinct, files_of, is_run, read_rollouts
+from gymmesh_data.sources import distinct, files_of, is_run, read_rollouts, run_of_failures
 
 _ENVIRONMENTS: Final = """
     SELECT DISTINCT environment FROM attempts WHERE current = 1 AND outcome = 'completed'
+"""
+_FAILED: Final = """
+    SELECT environment, boundary, COUNT(*) FROM attempts
+    WHERE current = 1 AND outcome = 'failed' GROUP BY environment, boundary
 """
 
 
@@ -69,6 +74,24 @@ class Source:
         for path in distinct(self.paths):
             for rollout in read_rollouts([path]):
                 yield rollout, path
+
+    def failed(self) -> dict[Path, Counter[str]]:
+        """For each run of the source: how many of its rollouts failed, by boundary (empty:
+        unknown). A run whose failures file is in the source counts too. Runs without failed
+        rollouts are left out.
+        """
+        found: dict[Path, Counter[str]] = {}
+        for path in distinct(self.paths):
+            run = path if is_run(path) else run_of_failures(path)
+            if run is None or run in found:
+                continue
+            counts: Counter[str] = Counter()
+            for name, boundary, count in _from_index(run, _FAILED):
+                if not self.environments or (name or self.default) in self.environments:
+                    counts[boundary or ""] += count
+            if counts:
+                found[run] = counts
+        return found
 
     def run(self) -> tuple[str, int]:
         """The run's id and repeats, if the source is one run; else an empty id."""
@@ -130,8 +153,12 @@ def _row_files(path: Path) -> Collection[Path]:
 
 
 def _of_run(path: Path) -> set[str]:
-    """The environments of a run's completed rollouts, from its index."""
-    open_run(path).close()  # which brings it up to date
+    """The environments of a run's completed rollouts."""
+    return {str(name or "") for (name,) in _from_index(path, _ENVIRONMENTS)}
+
+
+def _from_index(path: Path, query: str) -> list[tuple[Any, ...]]:
+    open_run(path).close()  # which brings the index up to date
     index = OutputFiles(path).index.absolute()
     with closing(sqlite3.connect(f"{index.as_uri()}?mode=ro&immutable=1", uri=True)) as base:
-        return {str(name or "") for (name,) in base.execute(_ENVIRONMENTS)}
+        return base.execute(query).fetchall()

@@ -60,7 +60,7 @@ def environment_fault(
     owner = "verifier" if reason == _Reason.ERROR_REASON_VERIFIER_FAULT else "environment"
     return MeshError(
         reason,
-        f"The environment {environment!r} {_what_it_did(error, about)} (in {stage}).",
+        f"The environment {environment!r} {_what_it_did(error, about, stage)}.",
         metadata={owner: environment, "stage": stage, "error_id": error_id} | about,
     )
 
@@ -131,13 +131,13 @@ def _about(error: BaseException) -> dict[str, str]:
     return about
 
 
-def _what_it_did(error: BaseException, about: Mapping[str, str]) -> str:
+def _what_it_did(error: BaseException, about: Mapping[str, str], stage: str) -> str:
     if isinstance(error, WrongResult | Blocked | DefinitionError):
         method = getattr(getattr(error, "method", None), "__qualname__", "")
         problem = mask_secrets(str(error)).rstrip(".")
-        place = f" ({about['at']})" if "at" in about else ""
-        return f"has a mistake{f' in {method}' if method else ''}: {problem}{place}"
+        place = ", ".join([*([about["at"]] if "at" in about else []), f"in {stage}"])
+        return f"has a mistake{f' in {method}' if method else ''}: {problem} ({place})"
     if isinstance(error, TookTooLong):
-        return f"took {error}"
+        return f"took {error} (in {stage})"
     place = f" at {about['at']}" if "at" in about else ""
-    return f"raised {about['exception']}{place}"
+    return f"raised {about['exception']}{place} (in {stage})"
