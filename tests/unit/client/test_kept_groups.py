@@ -162,6 +162,32 @@ async def test_consumers_continue_with_a_resumed_collector(tmp_path: Path) -> No
             await one.aclose()
 
 
+async def test_a_resumed_run_ends_once_all_consumers_know(tmp_path: Path) -> None:
+    def claim(rank: int, **more: Any) -> ConsumerClaim:
+        return ConsumerClaim(f"rank-{rank}", f"process {rank}", 2, **more)
+
+    async with session(tmp_path, count=2) as (run, collecting):
+        await collecting
+        streams = [run.shared_stream.groups(claim(rank), None) for rank in range(2)]
+        first = await asyncio.gather(*(anext(one) for one in streams))
+        run.shared_stream.acknowledge("rank-0", "process 0", first[0].cursor)
+        for one in streams:
+            await one.aclose()
+    async with session(tmp_path, count=2) as (run, collecting):
+        await collecting
+        over = asyncio.create_task(run.shared_stream.returned())
+        run.shared_stream.acknowledge("rank-1", "process 1", first[1].cursor)
+        assert await run.group_stream.emptied(WAIT_S)
+        assert [one async for one in run.shared_stream.groups(claim(1, continues=True), None)] == []
+        assert not over.done()
+        assert [one async for one in run.shared_stream.groups(claim(0, continues=True), None)] == []
+        await over
+        run.group_stream.end_sharing()
+    async with session(tmp_path, count=2) as (run, collecting):
+        await run.shared_stream.returned()  # nobody is waited for
+        assert run.shared_stream.shares.consumers == 0
+
+
 async def test_a_consumer_finds_the_resumed_collector_at_its_new_port(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

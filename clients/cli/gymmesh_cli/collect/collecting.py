@@ -310,7 +310,7 @@ async def _collect_with(
         await collector.run(tasks)
         wall_s = time.monotonic() - started
         if options.hand_out:
-            await _hand_over(collector)
+            await _hand_over(collector, shown)
         summary = _summary(collector, output, chosen, requested, wall_s)
         _keep(kept_at, summary)
         if tracking is not None:
@@ -449,27 +449,38 @@ async def _kept_groups(
         return None
     kept = await asyncio.to_thread(KeptGroups.opened, output, tasks, options.repeats)
     stack.push_async_callback(kept.log.close)
+    if kept.unsent:
+        echo(
+            f"gym-cli: {output.files.groups} is missing, so the groups of {kept.unsent} tasks that "
+            "already have rows are not sent to a trainer",
+            err=True,
+        )
     return kept
 
 
-async def _hand_over(collector: Collector) -> None:
+async def _hand_over(collector: Collector, shown: str) -> None:
     """Give the trainer time to take the groups that it has not; Ctrl-C cuts it short."""
     stream = collector.group_stream
     # Groups of a rank that dies now still go to the others.
     lease_s = collector.options.consumer_lease_s if stream.readers == "consumers" else 0.0
-    waiting = asyncio.create_task(stream.emptied(_HAND_OVER_S + lease_s))
+    waiting = asyncio.create_task(_taken(collector, _HAND_OVER_S + lease_s))
     on_interrupt(waiting.cancel)
     with contextlib.suppress(asyncio.CancelledError):
         await waiting
+        stream.end_sharing()
     left = 0 if stream.delivered else stream.store.unacknowledged
     if left:
         echo(
-            (
-                f"gym-cli: the trainer did not acknowledge {left} finished groups; the rows "
-                "of these groups are on disk"
-            ),
+            f"gym-cli: the trainer did not acknowledge {left} finished groups; the rows of these "
+            f"groups are on disk. Send the groups again: gym-cli collect --resume --output {shown}",
             err=True,
         )
+
+
+async def _taken(collector: Collector, timeout_s: float) -> None:
+    """Wait until a trainer has all groups, and its ranks may know that the run is over."""
+    if await collector.group_stream.emptied(timeout_s):
+        await collector.shared_stream.returned()
 
 
 def _keep(path: Path, summary: RunSummary) -> None:

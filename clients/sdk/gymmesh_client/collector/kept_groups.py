@@ -38,11 +38,14 @@ class KeptGroups:
         log: the file of notes; the caller closes it.
         state: the state after the notes of earlier sessions.
         groups: the groups that earlier sessions began and that no trainer acknowledged.
+        unsent: without notes of the earlier sessions: how many tasks already have an outcome. Their
+            groups are not handed out.
     """
 
     log: GroupLog
     state: SharesState
     groups: list[KeptGroup]
+    unsent: int = 0
 
     @staticmethod
     def opened(output: RunOutput, tasks: Iterable[pb.Task], repeats: int) -> KeptGroups:
@@ -63,9 +66,10 @@ class KeptGroups:
             begun = (task for task in tasks if task.task_id not in state.done)
             groups = list(_kept(output, begun, repeats)) if output.outcomes else []
             return KeptGroups(log, state, groups)
-        done = (task.task_id for task in tasks if _ended(output, task, repeats))
-        log = GroupLog.create(path, output.run_id, done if output.outcomes else ())
-        return KeptGroups(log, SharesState(), [])
+        tasks = tasks if output.outcomes else ()
+        done = [task.task_id for task in tasks if _ended(output, task, repeats)]
+        log = GroupLog.create(path, output.run_id, done)
+        return KeptGroups(log, SharesState(), [], len(done))
 
     def put_into(self, store: GroupStore) -> None:
         """Add the kept groups to a store, and exclude groups that trainers have acknowledged."""

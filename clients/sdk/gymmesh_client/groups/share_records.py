@@ -55,8 +55,12 @@ class GroupsDone(msgspec.Struct, tag_field="record", tag="done", frozen=True):
     tasks: list[str]
 
 
+class SharingEnded(msgspec.Struct, tag_field="record", tag="ended", frozen=True):
+    """All groups were acknowledged, and the consumers were told. A later session begins anew."""
+
+
 ShareRecord: TypeAlias = (
-    ConsumerJoined | ConsumerDied | GroupGiven | GroupsAcknowledged | GroupsDone
+    ConsumerJoined | ConsumerDied | GroupGiven | GroupsAcknowledged | GroupsDone | SharingEnded
 )
 
 
@@ -131,3 +135,6 @@ class SharesState:
                     self.done.add(one.held.pop(cursor).task)
             case GroupsDone():
                 self.done.update(record.tasks)
+            case SharingEnded():
+                self.members.clear()
+                self.consumers = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
@@ -66,6 +67,7 @@ class SharedStream:
         self._counted = 0
         self._streams: dict[Consumer, _Stream] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._joined = asyncio.Event()
 
     async def groups(
         self, claim: ConsumerClaim, max_staleness: int | None
@@ -80,6 +82,7 @@ class SharedStream:
         self._stream.refuse_others("consumers")
         consumer = shares.join(claim, self._clock())
         self._stream.readers = "consumers"
+        self._joined.set()
         self._look_all()  # the stream that this one replaces ends
         number = consumer.stream
         mine = self._streams[consumer] = _Stream(max_staleness)
@@ -112,6 +115,16 @@ class SharedStream:
             if self._streams.get(consumer) is mine:
                 del self._streams[consumer]
             self._share_out()
+
+    async def returned(self) -> None:
+        """Return once the consumers of an earlier session are back, or their time is over: one that
+        comes later finds nobody who tells it that the run is over.
+        """
+        while (left_s := self.shares.return_s(self._clock())) > 0:
+            self._joined.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(left_s):
+                    await self._joined.wait()
 
     def acknowledge(self, name: str, incarnation: str, cursor: int) -> None:
         """A consumer has all groups that it was sent up to a cursor. The stream's `saved` returns

@@ -181,6 +181,14 @@ class GroupShares:
         members = self._members.values()
         return frozenset(held.number for one in members for held in one.held.values())
 
+    def return_s(self, now: float) -> float:
+        """For how many seconds consumers of an earlier session may still come back; 0: all are
+        back, or their time is over.
+        """
+        if not self._returning or self._all_here():
+            return 0.0
+        return max(0.0, self._start_by - now)
+
     @property
     def window(self) -> int:
         """The maximum number of groups that one consumer holds."""
@@ -383,7 +391,7 @@ class GroupShares:
 
     def _all_here(self) -> bool:
         if self._returning:
-            return all(one.connected or one.dead for one in self._members.values())
+            return all(one.stream or one.dead for one in self._members.values())
         return len(self._connected()) >= self.consumers
 
     def _connected(self) -> list[Consumer]:

@@ -13,7 +13,7 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.groups import metrics
 from gymmesh_client.groups.group_log import GroupLog
-from gymmesh_client.groups.share_records import GroupsDone, ShareRecord
+from gymmesh_client.groups.share_records import GroupsDone, ShareRecord, SharingEnded
 from gymmesh_client.groups.store import Group, GroupStore
 from gymmesh_runtime.errors import MeshError, field_invalid
 
@@ -73,6 +73,11 @@ class GroupStream:
         """Note records. They are on disk once `saved` returns."""
         if self._log is not None:
             self._log.note(records)
+
+    def end_sharing(self) -> None:
+        """The consumers know that the run is over. Those of a later session begin anew."""
+        if self.readers == "consumers" and not self.store.unacknowledged:
+            self.note([SharingEnded()])
 
     async def saved(self) -> None:
         """Return once all noted records are on disk. Raises OutputError."""
