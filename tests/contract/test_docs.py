@@ -229,8 +229,13 @@ def test_task_rows_and_recordings_are_right(page: Page, tmp_path: Path) -> None:
 
 
 @every_page
-def test_what_a_page_shows_runs(page: Page, tmp_path: Path) -> None:
-    """All of a page's files, commands and Python, in a folder of their own."""
+def test_what_a_page_shows_runs(
+    page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of a page's files, commands and Python, in a folder of their own, and with runs of their
+    own: another page has a run of the same name.
+    """
+    monkeypatch.setenv("GYMMESH_RUNTIME_DIR", str(tmp_path / "runtime"))
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     for name, text in page.files().items():
         (tmp_path / name).write_text(text)

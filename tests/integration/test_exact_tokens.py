@@ -373,7 +373,7 @@ async def test_weights_swapped_after_the_last_call_count_too(limit: int, stale: 
     if stale:
         failure = events[-1].failed.failure
         assert failure.boundary == rollout_pb2.BOUNDARY_BUDGET
-        assert "weights 3" in failure.status.message
+        assert "weights version 3" in failure.status.message
     else:
         assert events[-1].HasField("completed")
 

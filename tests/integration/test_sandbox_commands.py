@@ -77,7 +77,7 @@ async def test_a_sandbox_is_kept_used_listed_and_ended(
     kept.said(document["sandbox_id"], f"gym-cli sandbox exec {lease}")
     again = await ended(await start("sandbox", "run", *at, "--keep", lease, "echo ran"))
     assert (again.code, again.out) == (2, ""), "nothing runs that could not be kept"
-    again.said("can't be written")
+    again.said("the file already exists")
     assert len(left(config)) == 1, "what could not be kept is ended"
     used = await ended(await start("sandbox", "exec", lease, "cat", "notes"))
     assert (used.code, used.out) == (0, "one\n")

@@ -230,7 +230,7 @@ async def test_an_instance_that_cannot_be_offered_is_named_once(
     await asyncio.sleep(0.2)
     said = [one.getMessage() for one in caplog.records if "not offered" in one.getMessage()]
     assert len(said) == 1
-    assert said[0].startswith("i-0 ")
+    assert said[0].startswith("the instance i-0 ")
 
 
 @pytest.mark.parametrize("method", ["StreamAggregatedResources", "DeltaAggregatedResources"])

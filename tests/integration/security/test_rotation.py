@@ -119,7 +119,7 @@ async def test_all_certificates_are_replaced_under_load(tmp_path: Path) -> None:
     for name in ("registry", "policy", "math", "tool_loop"):
         read = [line for line in said if line.startswith(f"[{name}]") and "reloaded" in line]
         assert len(read) >= 3, said
-    assert not [line for line in said if "stay in use" in line]
+    assert not [line for line in said if "the previous files" in line]
     # Callers connected anew, with the new certificates.
     for name in ("policy", "math"):
         left = [line for line in said if "the certificates have changed" in line]
@@ -140,7 +140,7 @@ async def test_a_replacement_that_cannot_be_used_is_said_without_the_services_lo
     )
     async with up(config):
         replace(services.key, other.key.read_bytes())
-        await until(lambda: "stay in use" in caplog.text)
+        await until(lambda: "the previous files" in caplog.text)
     assert f"does not match its key {services.key}" in caplog.text
 
 

@@ -44,5 +44,5 @@ def test_steps_without_a_finite_sum_are_an_error(steps: list[float]) -> None:
 @pytest.mark.parametrize("verifier", [1e308, math.nan, math.inf])
 def test_a_total_beyond_a_float_is_an_error(verifier: float) -> None:
     assert added_reward(SUM, [1e308]) == 1e308
-    with pytest.raises(ValueError, match="the verifier's reward and those of turns"):
+    with pytest.raises(ValueError, match="rewards of the verifier, turns and tool calls"):
         rollout_reward(verifier, SUM, [1e308])

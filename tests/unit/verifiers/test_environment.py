@@ -71,7 +71,7 @@ def test_each_task_is_a_row() -> None:
 
 
 def test_a_taskset_that_is_not_there_is_not_a_missing_verifiers(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"taskset: there is no file \./nope\.py, seen from"):
+    with pytest.raises(ValueError, match=r"taskset: there is no file \./nope\.py \(current folder"):
         VerifiersEnvironment(python=sys.executable, taskset="./nope.py")
     script = tmp_path / "script.py"
     script.write_text("raise ModuleNotFoundError(\"No module named 'verifiers_of_mine'\")\n")

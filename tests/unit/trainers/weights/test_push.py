@@ -142,7 +142,7 @@ async def test_a_forgotten_server_is_named_before_anything_is_touched(
     [
         ([], []),
         (["http://gpu-0:8000", "http://127.0.0.1:8001/v1"], []),
-        (["http://someone:secret@GPU-0:8000/v1/", "http://localhost:8001"], []),
+        (["http://someone:hunter2pass@GPU-0:8000/v1/", "http://localhost:8001"], []),
         (["http://gpu-0:8000"], ["http://127.0.0.1:8001"]),
         (
             ["http://gpu-0", "https://127.0.0.1:8001"],
@@ -154,7 +154,7 @@ async def test_a_forgotten_server_is_named_before_anything_is_touched(
 async def test_a_model_service_compares_the_servers_that_it_calls(
     listed: list[str], lacks: list[str]
 ) -> None:
-    urls = ["http://someone:secret@gpu-0:8000/v1", "http://localhost:8001/v1"]
+    urls = ["http://someone:hunter2pass@gpu-0:8000/v1", "http://localhost:8001/v1"]
     service = ModelService(ModelConfig(backend="chat", urls=urls, model="base"), "policy", "p-0")
     await service.open(PeerDirectory())
     request = model_pb2.SetWeightsVersionRequest(version=4, endpoints=listed)
@@ -164,7 +164,7 @@ async def test_a_model_service_compares_the_servers_that_it_calls(
                 MeshError, match=f"do not include {', '.join(lacks)}, which"
             ) as refused:
                 await service.SetWeightsVersion(request, CallContext("SetWeightsVersion"))
-            assert "secret" not in refused.value.message
+            assert "hunter2pass" not in refused.value.message
         else:
             await service.SetWeightsVersion(request, CallContext("SetWeightsVersion"))
         assert service._weights.version == (None if lacks else 4)
