@@ -84,7 +84,9 @@ async def test_a_report_with_all_expected_answers_does_not() -> None:
 )
 async def test_forms_that_a_verifier_need_not_take_are_measured(name: str, form: str) -> None:
     report = await next(one for one in SOUND if one.name == name).audited()
-    assert [note for note in report.notes if note.startswith(f"the attack {form} loses")], report.notes
+    assert [note for note in report.notes if note.startswith(f"the attack {form} loses")], (
+        report.notes
+    )
 
 
 async def test_other_expected_answers_have_the_shapes_of_the_environments_own() -> None:

@@ -196,7 +196,13 @@ def test_show_has_a_part_for_each_actor() -> None:
 
 
 def test_show_tells_a_text_from_a_number() -> None:
-    task: dict[str, Any] = {"number": 16.5, "written": "16.5", "truth": "true", "object": "{}", "word": "it's 5"}
+    task: dict[str, Any] = {
+        "number": 16.5,
+        "written": "16.5",
+        "truth": "true",
+        "object": "{}",
+        "word": "it's 5",
+    }
     rollout = stored_rollout(row(text("5"), **task), "rows.jsonl:1")
     lines = ConversationView(60).lines(rollout, conversation_of(rollout))
     shown = ["".join(text for text, _ in line.parts) for line in lines]
