@@ -58,5 +58,5 @@ async def test_who_registers_what(identity: str, service: str, allowed: bool) ->
 
 
 def test_registers_without_the_permission_is_refused() -> None:
-    with pytest.raises(ValueError, match="lacks the permission register"):
+    with pytest.raises(ValueError, match="lacks the permission 'register'"):
         IdentityConfig(token_sha256="0" * 64, may=("serve",), registers=("resource",))

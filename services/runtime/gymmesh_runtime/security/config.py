@@ -66,11 +66,10 @@ class IdentityConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
                 "token_sha256 must be the SHA-256 of the token, as 64 hexadecimal digits"
             )
         if not self.may:
-            raise ValueError("the list may is empty; add at least the permission observe")
+            raise ValueError("'may' is missing or empty; add at least the permission 'observe'")
         if self.registers and "register" not in self.may:
             raise ValueError(
-                "registers: the identity lacks the permission register; add register to the list "
-                "may"
+                "registers: the identity lacks the permission 'register'; add 'register' to 'may'"
             )
 
 

@@ -90,7 +90,7 @@ def test_the_network_is_the_tasks_or_the_options(
 
 def test_a_public_network_is_the_operators_to_allow(tmp_path: Path) -> None:
     made = environment(tmp_path, harbor_task('[environment]\ndocker_image = "i"\n'))
-    assert "network: task" in problem_of(made)
+    assert "network to 'task'" in problem_of(made)
 
 
 def test_the_image_is_the_services_for_the_task_or_one_that_is_built(tmp_path: Path) -> None:

@@ -200,7 +200,7 @@ def _expected(entry: Any, event_id: str, reading: CalendarReading) -> WantedEven
     if not reading.is_nemo:
         raise TaskInvalid(
             f"{where}.constraint",
-            "must begin with before, after, at or between; write times such as 2pm",
+            "must begin with 'before', 'after', 'at' or 'between'; write times such as 2pm",
         )
     return WantedEvent(duration, earliest, latest, understood=False)
 

@@ -84,6 +84,6 @@ class TaskSpecs:
             return "open"
         raise TaskRefused(
             "",
-            "has a public network. To allow public networks, set the option network: task. To set "
-            "another network for all tasks, use for example network: agent",
+            "has a public network, which needs the option 'network'. To allow public networks, set "
+            "network to 'task'. To set another network for all tasks, set for example 'agent'",
         )

@@ -148,7 +148,7 @@ class LlmJudgeEnvironment(Environment[None]):
             rows.criteria(task, as_nemo=self._as_nemo(task))
         elif mode != "score" and rows.expected(task) is None:
             raise TaskInvalid(
-                "expected_answer", "is missing; the modes equivalence and rule need this key"
+                "expected_answer", "is missing; the modes 'equivalence' and 'rule' need this key"
             )
         rows.expected(task)
         rows.instructions(task)
