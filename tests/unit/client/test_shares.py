@@ -398,6 +398,11 @@ def test_the_number_of_consumers_changes_once_all_have_left() -> None:
     new = [shares.join(claim(f"rank-{rank}", 3, "new"), 2.0) for rank in range(3)]
     assert give_all(shares, 2.0) == [("rank-0", 1)]
     assert [one.level for one in new] == [10, 0, 0]
+    noted = SharesState.of(shares.records)
+    assert noted.consumers == 3
+    assert [(one.level, list(one.held)) for one in noted.members.values()] == [
+        (one.level, list(one.held)) for one in new
+    ]
     with pytest.raises(MeshError, match="rank-3 can't join: the maximum of 3 consumers"):
         shares.join(claim("rank-3", 3, "new"), 2.0)
 
