@@ -73,7 +73,7 @@ async def test_an_instance_goes_over_to_the_relay_that_follows() -> None:
                 )
                 after = found(backend)
                 assert after is not None
-                assert after.address != before.address
+                # Its address may be the one before: the system may deal a freed port again.
                 await until(lambda: dialer.address == after.address)  # it hears of it last
                 callers.upsert(after)
                 await callers.peer(after).CreateResponse(unary(""), timeout=CALL_S)
