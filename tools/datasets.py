@@ -19,9 +19,10 @@ _HEAD = """\
 # Known data sets
 
 Make tasks from a public data set that you have downloaded. `gym-cli import` recognises the data \
-set by its columns, so you don't name columns. Each task names the [environment](environments.md) \
-that judges the task. `python -m tools.datasets` generates this page from recipes in gymmesh's \
-code. A recipe describes the columns of one data set, and which keys of the task the columns become.
+set by its columns, so you don't name columns in the command. Each task names the \
+[environment](environments.md) that judges the task. `python -m tools.datasets` generates this page \
+from recipes in gymmesh's code. A recipe describes the columns of one data set, and maps the \
+columns to keys of the task.
 
 <!-- check: hidden train.jsonl
 {"question": "Ann has 3 pens and buys 4. How many has she?", "answer": "3 + 4 = 7\\n#### 7"}
@@ -41,15 +42,15 @@ tasks.jsonl: 2 tasks, all right; --config FILE also checks the rows with their e
 - If several data sets have the file's columns, `gym-cli import` chooses the data set whose recipe \
 has the most columns. To choose another data set, pass `--dataset NAME`.
 - `--env NAME` selects a different environment for all tasks.
-- Columns that the recipe doesn't use become keys of the task; `--only-columns` omits these \
+- Columns that the recipe doesn't use become keys of the task. `--only-columns` omits these \
 columns.
-- If a row doesn't fit the data set, `gym-cli import` rejects the row and reports its file and \
-line: see [importing](import.md#rows-that-cannot-be-imported).
-- gymmesh contains no data sets and downloads none.
+- If a row doesn't fit the data set, `gym-cli import` rejects the row and reports the row's file \
+and line. See [importing](import.md#rows-that-cannot-be-imported).
+- gymmesh contains no data sets and downloads no data sets.
 
 If no known data set has the file's columns, `gym-cli import` writes no tasks and exits with code \
-1. The command shows the file's columns, the nearest known data sets, and a guess about which \
-columns are the prompt and the answer:
+1. The command shows the file's columns and the most similar known data sets. The command also \
+guesses which columns have the prompt and the answer:
 
 <!-- check: hidden mine.jsonl
 {"exercise": "What is 6 * 7?", "result": 42}
@@ -59,7 +60,8 @@ columns are the prompt and the answer:
 $ gym-cli import mine.jsonl --output mine-tasks.jsonl
 ```
 
-Then import the file with [`--format hf`](import.md#columns) and the names of its columns.
+Then import the file with [`--format hf`](import.md#columns), and name the file's columns with \
+`--column`.
 """
 _JUDGED = """\
 ## Judged
@@ -76,8 +78,8 @@ right answers of the other rows earn no reward.
 _REFUSED = """\
 ## Not judged
 
-`gym-cli import` recognises these data sets and rejects them: no environment that comes with \
-gymmesh can judge their tasks.
+`gym-cli import` recognises these data sets, but rejects the rows, because no environment that \
+comes with gymmesh can judge the tasks.
 
 | `--dataset` | data set | why gymmesh can't import the data set, and what to do |
 |---|---|---|
@@ -85,7 +87,7 @@ gymmesh can judge their tasks.
 _COLUMNS = """\
 ## Columns
 
-`gym-cli import` recognises a data set by its required columns; a file may have additional \
+`gym-cli import` recognises a data set by its required columns. A file can have additional \
 columns. If several data sets fit, `gym-cli import` chooses the data set whose table below has the \
 most columns. In the tables, `becomes` lists what the importer writes into the task: the prompt, \
 the tools, or keys of the task.
