@@ -56,13 +56,13 @@ def costs_table(figures: Figures, costs: Costs, model: Model) -> str:
         "[its format](../reference/journal.md#format)",
     )
     here = "`make bench-scaling`"
-    rows_have = f"{costs.row_bytes:.0f} and {costs.turn_row_bytes:.0f} bytes"
-    shares = [f"{name} {us:.0f}" for name, us in figures.collectors[0].cpu_us.items() if us >= 1]
+    rows_have = f"{costs.row_bytes:.0f} bytes, and {costs.turn_row_bytes:.0f} bytes"
+    shares = [f"{name} {us:.0f} µs" for name, us in figures.collectors[0].cpu_us.items() if us >= 1]
     begin, instance, watcher = registry.change
     changes = f"{begin:.0f} + {instance:.2f} I + {watcher:.0f} W µs"
     calls = (
-        f"{fanout.call:.0f} µs, and a share of the {fanout.message:.0f} µs of the message that "
-        "carries the call"
+        f"{fanout.call:.0f} µs for the call itself, and a share of the {fanout.message:.0f} µs for "
+        "the message that carries the call"
     )
     rows = [
         [
@@ -72,19 +72,27 @@ def costs_table(figures: Figures, costs: Costs, model: Model) -> str:
         ],
         [
             "CPU of a rollout of two turns in each process of a mesh, on a busy machine",
-            f"{', '.join(shares)} µs",
+            ", ".join(shares),
             here,
         ],
         ["CPU of a rollout of two turns in a cell", f"{costs.cell_ms:.2f} ms", page],
         ["CPU of each further turn", f"{costs.turn_us:.0f} µs", page],
-        ["memory of a rollout that waits for its model, mesh", f"{costs.mesh_kb:.1f} KB", page],
-        ["memory of a rollout that waits for its model, cell", f"{costs.cell_kb:.1f} KB", page],
+        [
+            "memory of a rollout that waits for the model's answer, in a mesh",
+            f"{costs.mesh_kb:.1f} KB",
+            page,
+        ],
+        [
+            "memory of a rollout that waits for the model's answer, in a cell",
+            f"{costs.cell_kb:.1f} KB",
+            page,
+        ],
         [
             "CPU of a collector for the five events of a rollout",
             f"{costs.collector_us:.0f} µs",
             page,
         ],
-        ["size of a row of two turns, and of each further turn in a row", rows_have, page],
+        ["size of a row with two turns, and size of each further turn", rows_have, page],
         ["size of a rollout's records in the journal", f"{journal_bytes()} bytes", journal],
         ["CPU of the registry to renew a lease", _line(registry.renew, "I"), here],
         ["CPU of the registry to send a change to all watchers", changes, here],
@@ -98,8 +106,12 @@ def costs_table(figures: Figures, costs: Costs, model: Model) -> str:
         ["CPU to choose the instance for a call", _line(directory.choose, "n"), here],
         ["CPU to choose the agent for an attempt", _line(directory.assign, "n"), here],
         ["CPU of a watcher to apply a change", _line(directory.change, "n"), here],
-        ["CPU of a call between processes, both sides", calls, here],
-        ["memory of a connection, both sides", f"{fanout.peer_kb:.0f} KB", here],
+        ["CPU of a call between two processes, both processes together", calls, here],
+        [
+            "memory of a connection between two processes, both processes together",
+            f"{fanout.peer_kb:.0f} KB",
+            here,
+        ],
     ]
     return table(["item", "cost", "measured by"], rows)
 
@@ -205,7 +217,7 @@ def held_table(figures: Figures, model: Model) -> str:
         [what, _unit(predicted, unit), _unit(measured, unit), f"{measured / predicted:.2f}"]
         for what, predicted, measured, unit in held(figures, model)
     ]
-    return table(["item", "predicted", "measured", "ratio"], rows)
+    return table(["item", "predicted", "measured", "measured / predicted"], rows)
 
 
 def _unit(value: float, unit: str) -> str:
@@ -248,13 +260,10 @@ def _sizes(model: Model, layout: Layout) -> str:
             short,
             lambda one: _bold(f"{one.peers:,}", one.peers <= FILES),
         ),
+        _row("number of registries", short, lambda one: f"{one.registries:,}"),
+        _row("instances per registry", short, lambda one: f"{one.instances:,}"),
         _row(
-            "registries; instances per registry",
-            short,
-            lambda one: f"{one.registries:,}; {one.instances:,}",
-        ),
-        _row(
-            "CPU use of a registry that only renews leases",
+            "CPU use of a registry for renewals of leases",
             short,
             lambda one: _bold(_busy(one.registry_busy), one.registry_busy <= BUSY),
         ),
@@ -269,16 +278,10 @@ def _sizes(model: Model, layout: Layout) -> str:
             short,
             lambda one: _bold(_time(one.view_s), one.view_s <= UPGRADE_S),
         ),
-        _row(
-            "collectors, 2 turns; CPU use of each",
-            short,
-            lambda one: f"{one.collectors:,}; {_busy(one.collector_busy)}",
-        ),
-        _row(
-            "collectors, 50 turns; CPU use of each",
-            long,
-            lambda one: f"{one.collectors:,}; {_busy(one.collector_busy)}",
-        ),
+        _row("number of collectors, 2 turns", short, lambda one: f"{one.collectors:,}"),
+        _row("CPU use of each collector, 2 turns", short, lambda one: _busy(one.collector_busy)),
+        _row("number of collectors, 50 turns", long, lambda one: f"{one.collectors:,}"),
+        _row("CPU use of each collector, 50 turns", long, lambda one: _busy(one.collector_busy)),
     ]
     return table(heads, rows)
 
@@ -324,7 +327,7 @@ def limits_table(model: Model) -> str:
         most = [most_machines(model, layout, keeps) for layout in Layout]
         rows.append([what, *("never" if one is None else f"{_round(one):,}" for one in most)])
     rows.sort(key=lambda row: float("inf") if row[1] == "never" else float(row[1].replace(",", "")))
-    return table(["limit that is reached", *(f"{one.value}: machines" for one in Layout)], rows)
+    return table(["limit", *(f"machines, {one.value}" for one in Layout)], rows)
 
 
 def _round(value: int) -> int:
@@ -347,7 +350,7 @@ def restart_table(model: Model) -> str:
         )
     heads = [
         "services",
-        "time until the registry lists all services and has informed them",
+        "time until the registry lists all services, and all services have the list",
         "abandoned calls",
         "data sent to watchers",
     ]
@@ -369,17 +372,19 @@ def zone_table() -> str:
             [
                 what,
                 f"{loss.lost * scale:,.0f}",
-                f"{work:.0%} of the work in flight",
+                f"{work:.0%} of the work of all rollouts in flight",
                 f"{loss.slowest:.0%} of the usual rate",
-                f"{whole.seconds:,.0f} s + {loss.seconds - whole.seconds:.0f} s",
+                f"{whole.seconds:,.0f} s",
+                f"{loss.seconds - whole.seconds:.0f} s",
             ]
         )
     heads = [
         "case",
         "attempts lost",
         "repeated work",
-        "rollouts that end in the worst ten seconds",
-        "length of the run: without the loss, and added by the loss",
+        "rate of finished rollouts in the worst ten seconds",
+        "duration of the run without the loss",
+        "time that the loss adds",
     ]
     return table(heads, rows)
 
@@ -412,8 +417,8 @@ def collectors_table(model: Model) -> str:
         "rollouts",
         "agents per collector",
         "collector's CPU per rollout",
-        "most rollouts per second of a collector",
+        "maximum rollouts per second of a collector",
         "collectors for a million rollouts in flight",
-        "written by each collector",
+        "data that each collector writes",
     ]
     return table(heads, rows)
