@@ -244,7 +244,9 @@ class Cluster:
 LIMITS: Final[dict[str, Callable[[Cluster], bool]]] = {
     "choosing instances doubles a rollout's CPU": lambda one: one.choosing_ms <= one.base_ms,
     "calls to many peers double a rollout's CPU": lambda one: one.scattering_ms <= one.base_ms,
-    f"renewals of leases use {BUSY:.0%} of a registry's processor": lambda one: one.registry_busy <= BUSY,
+    f"renewals of leases use {BUSY:.0%} of a registry's processor": lambda one: (
+        one.registry_busy <= BUSY
+    ),
     "a restarted registry does not list all services after 30 s": Cluster.restarts_in_time,
     "a rolling upgrade costs a registry half an hour of CPU time": (
         lambda one: one.upgrade_s <= UPGRADE_S
