@@ -3,7 +3,7 @@ Names and labels, and what every service has in common.
 
 gymmesh.services gives the services as JSON, each with
   kind    as `gym-cli serve` has it: agent, environment, model, sandbox or discovery
-  role    as discovery over Kubernetes reads it: agent, resource, model, sandbox or discovery
+  role    the kind of service, for discovery over Kubernetes: agent, resource, model, sandbox or discovery
   name    in the mesh; `id` is that as a Kubernetes name, `object` the name of its objects
   key     where its values stand, for messages; `section` is the part of the mesh file
   run     how it runs: `workload`, with what the service overrides
@@ -28,7 +28,7 @@ Every template that is about services ranges over them.
 {{- end -}}
 {{- end -}}
 
-{{/* A mesh name as a Kubernetes name: tool_loop is tool-loop. */}}
+{{/* A name of the mesh as a Kubernetes name: tool_loop becomes tool-loop. */}}
 {{- define "gymmesh.id" -}}
 {{- . | lower | replace "_" "-" | replace "." "-" | trimAll "-" -}}
 {{- end -}}
@@ -50,8 +50,8 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- end -}}
 
 {{/*
-Of pods: nothing that changes with the chart's or the application's version, so that an upgrade
-restarts those alone whose image or configuration is another.
+Labels of pods. They don't contain the chart's or the application's version, so that an upgrade
+restarts only the pods whose image or configuration has changed.
 */}}
 {{- define "gymmesh.podLabels" -}}
 {{ include "gymmesh.selector" . }}
@@ -60,7 +60,7 @@ restarts those alone whose image or configuration is another.
 {{- end }}
 {{- end -}}
 
-{{/* What tells the pods of one service from those of all others. */}}
+{{/* The labels that distinguish the pods of one service from the pods of all other services. */}}
 {{- define "gymmesh.serviceSelector" -}}
 {{ include "gymmesh.selector" (dict "root" .root "component" .service.kind) }}
 gymmesh.io/name: {{ .service.name | quote }}
@@ -115,7 +115,7 @@ gymmesh.io/name: {{ .service.name | quote }}
 {{- toJson $services -}}
 {{- end -}}
 
-{{/* Where the pods of a sandbox service's sandboxes are, as JSON; empty: they are no pods. */}}
+{{/* The namespace of the pods of a sandbox service's sandboxes, as JSON. Empty: sandboxes are not pods. */}}
 {{- define "gymmesh.sandboxPods" -}}
 {{- $options := default dict .config.options -}}
 {{- if eq (default "" .config.backend) "kubernetes" -}}
@@ -130,7 +130,7 @@ gymmesh.io/name: {{ .service.name | quote }}
 {{- end -}}
 {{- end -}}
 
-{{/* Whether the cluster's network enforces NetworkPolicies: so it does unless the values deny it. */}}
+{{/* Whether the cluster's network enforces NetworkPolicies. Default: true. */}}
 {{- define "gymmesh.enforcesPolicies" -}}
 {{- if hasKey .options "network_policies" -}}
 {{- .options.network_policies -}}
@@ -159,7 +159,7 @@ gymmesh.io/name: {{ .service.name | quote }}
 {{ include "gymmesh.fullname" . }}-discovery.{{ .Release.Namespace }}.svc:{{ .Values.ports.grpc }}
 {{- end -}}
 
-{{/* Where a collector finds the instances of an agent. */}}
+{{/* The address under which a collector finds the instances of an agent. */}}
 {{- define "gymmesh.agentTarget" -}}
 {{- if eq .root.Values.discovery.backend "consul" -}}
 consul:///{{ .agent }}
@@ -185,7 +185,7 @@ discovery://{{ include "gymmesh.discoveryAddress" .root }}/{{ .agent }}
 {{- default (printf "%s.%s" (include "gymmesh.fullname" .) .Release.Namespace) .Values.tls.serverName -}}
 {{- end -}}
 
-{{/* The Secret with the certificate of a service, or of the collectors. */}}
+{{/* The name of the Secret with the certificate of a service or of the collectors. */}}
 {{- define "gymmesh.tlsSecret" -}}
 {{- if eq .root.Values.tls.mode "certManager" -}}
 {{ .object }}-tls
@@ -194,7 +194,7 @@ discovery://{{ include "gymmesh.discoveryAddress" .root }}/{{ .agent }}
 {{- end -}}
 {{- end -}}
 
-{{/* What a container may not do, which is nearly everything. */}}
+{{/* The security context of a container, which forbids nearly everything. */}}
 {{- define "gymmesh.containerSecurity" -}}
 allowPrivilegeEscalation: false
 capabilities:
@@ -214,7 +214,7 @@ seccompProfile:
   type: RuntimeDefault
 {{- end -}}
 
-{{/* The volumes and mounts that every container of ours has. */}}
+{{/* The volumes and mounts that every container of gymmesh has. */}}
 {{- define "gymmesh.volumes" -}}
 - name: mesh
   configMap:
@@ -284,7 +284,7 @@ seccompProfile:
 - {name: XDG_CACHE_HOME, value: /var/cache/gymmesh}
 {{- end -}}
 
-{{/* Evenly over zones and nodes, where nothing else is said. */}}
+{{/* Default: pods are spread evenly over zones and nodes. */}}
 {{- define "gymmesh.spread" -}}
 {{- if .run.topologySpreadConstraints -}}
 {{ toYaml .run.topologySpreadConstraints }}
@@ -300,7 +300,7 @@ seccompProfile:
 {{- end -}}
 {{- end -}}
 
-{{/* Where a pod may run. */}}
+{{/* The node selector, affinity and tolerations of a pod. */}}
 {{- define "gymmesh.placement" -}}
 {{- with .nodeSelector }}
 nodeSelector:

@@ -1,6 +1,6 @@
 {{/*
-The mesh file, as docs/reference/configuration.md has it, made from the values. Every service reads the same
-one and serves its own part of it.
+The mesh file (docs/reference/configuration.md), made from the values. Every service reads the same
+mesh file, and serves its own part of the file.
 */}}
 
 {{- define "gymmesh.meshFile" -}}
@@ -54,7 +54,7 @@ one and serves its own part of it.
 {{- toYaml $mesh -}}
 {{- end -}}
 
-{{/* What a service reads of it. */}}
+{{/* The part of the mesh file that a service reads. */}}
 {{- define "gymmesh.meshPart" -}}
 {{- $mesh := include "gymmesh.meshFile" .root | fromYaml -}}
 {{- $part := dict
@@ -64,7 +64,7 @@ one and serves its own part of it.
 {{- $_ := set $part "own" (index $mesh .service.section .service.name) -}}
 {{- end -}}
 {{- if eq .service.kind "environment" -}}
-{{- /* An environment runs sandboxes itself where the mesh has no service for them. */ -}}
+{{- /* If the mesh has no sandbox service, an environment runs sandboxes itself. */ -}}
 {{- $_ := set $part "sandboxes" (keys $mesh.sandboxes | sortAlpha) -}}
 {{- end -}}
 {{- toJson $part -}}
@@ -78,7 +78,7 @@ one and serves its own part of it.
 {{- $_ := set $config "kubernetes" (dict "namespace" .Release.Namespace "selector" $selector) -}}
 {{- end -}}
 {{- if eq $from.backend "consul" -}}
-{{- /* The service reports: Consul can call no health over mTLS, nor through NetworkPolicies. */ -}}
+{{- /* The service reports its health to Consul. Consul cannot check health over mTLS or through NetworkPolicies. */ -}}
 {{- $consul := dict "address" $from.consul.address "prefix" $from.consul.prefix
     "datacenter" $from.consul.datacenter "check" "ttl" -}}
 {{- with $from.consul.tokenSecret -}}
@@ -113,8 +113,8 @@ one and serves its own part of it.
 {{- end -}}
 {{- $identities := dict -}}
 {{- if eq .Values.tls.mode "certManager" -}}
-{{- /* Each kind of certificate has a name of its own, beside the one that all servers share. */ -}}
-{{- /* A certificate of one kind of service enters that kind alone in the registry. */ -}}
+{{- /* Each kind of certificate has its own name, and the name that all servers share. */ -}}
+{{- /* With the certificate of one kind of service, only services of this kind can be registered. */ -}}
 {{- range $kind, $may := dict "agent" (list "register" "serve") "resource" (list "register" "serve") "model" (list "register") "sandbox" (list "register") "discovery" (list "observe") -}}
 {{- $identity := dict "certificates" (list (printf "%s.%s" $kind (include "gymmesh.serverName" $))) "may" $may -}}
 {{- if has "register" $may -}}
@@ -137,7 +137,7 @@ one and serves its own part of it.
 {{- toJson $config -}}
 {{- end -}}
 
-{{/* The environment variable with a model's key, which only its own pods have. */}}
+{{/* The environment variable with a model's key. Only the pods of this model have the variable. */}}
 {{- define "gymmesh.keyVariable" -}}
 GYMMESH_KEY_{{ . | upper | replace "-" "_" | replace "." "_" }}
 {{- end -}}
@@ -146,7 +146,7 @@ GYMMESH_KEY_{{ . | upper | replace "-" "_" | replace "." "_" }}
 {{ include "gymmesh.fullname" .root }}-vllm-{{ include "gymmesh.id" .name }}
 {{- end -}}
 
-{{/* Each vLLM by its own name, so that the model service sends a rollout to the one that has its prefix. */}}
+{{/* The addresses of the vLLM servers. Each server has its own name, so that the model service can send a rollout to the server that has the rollout's prefix in its cache. */}}
 {{- define "gymmesh.vllmUrls" -}}
 {{- $object := include "gymmesh.vllmName" . -}}
 {{- $urls := list -}}
