@@ -202,7 +202,7 @@ def reason_table() -> str:
     rules.
     """
     proto = (ROOT / "proto/gymmesh/errors/v1/errors.proto").read_text(encoding="utf-8")
-    rows = ["| reason | code | meaning | again |", "|---|---|---|---|"]
+    rows = ["| reason | code | meaning | can a retry succeed |", "|---|---|---|---|"]
     for comment, name in re.findall(r"((?:  //[^\n]*\n)+)  ERROR_REASON_(\w+) = \d+", proto):
         if name == "UNSPECIFIED":
             continue
