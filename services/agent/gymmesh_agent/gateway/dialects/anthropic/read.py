@@ -26,29 +26,38 @@ from gymmesh_agent.gateway.request import GatewayRequest, Json, ReplyOptions
 
 #: What a request may hold that `params` lacks, and why that does no harm.
 LEFT_OUT: Final[Mapping[str, str]] = {
-    "anthropic_beta": "names features of the endpoint",
-    "anthropic_version": "names the API's version",
-    "betas": "names features of the endpoint",
+    "anthropic_beta": "switches on features of the endpoint",
+    "anthropic_version": "names the version of the API",
+    "betas": "switches on features of the endpoint",
     "cache_control": "chooses a cache at the endpoint",
     "context_management": (
-        "drops old contents at the endpoint; the gateway shows all contents to the policy"
+        "removes old contents at the endpoint, but the gateway sends all contents to the policy"
     ),
     "inference_geo": "chooses the region of the endpoint",
-    "mcp_servers": "an empty list is the default; the gateway refuses any other list",
+    "mcp_servers": "the default is an empty list, and the gateway refuses any other list",
     "metadata": (
-        "is for the endpoint's own records; the gateway reads it only as a hint about the session"
+        "this field is for the records of the endpoint. The gateway reads this field only to "
+        "find the session of the program"
     ),
     "service_tier": "chooses a price at the endpoint",
     "speed": "chooses a speed and a price at the endpoint",
     "thinking": (
-        "the run's parameters decide whether the policy reasons; the gateway reads only whether "
-        "to send reasoning to the program"
+        "the parameters of the run decide whether the policy reasons. This field only decides "
+        "whether the gateway sends the reasoning to the program"
     ),
     # Parts of parameters, of the system text, of tools and of messages.
-    "output_config.effort": "the run's parameters decide how much the policy reasons",
-    "system.billing_header": "is for the endpoint's own records, and changes with every request",
-    "tools": "keys about caching, loading and streaming of tools concern only the endpoint",
-    "messages": "Responses items can't hold citations, titles and contexts of documents",
+    "output_config.effort": "the parameters of the run decide how much the policy reasons",
+    "system.billing_header": (
+        "this text is only for the records of the endpoint, and changes with every request"
+    ),
+    "tools": (
+        "some keys of a tool control how the endpoint caches, loads or streams the tool, and the "
+        "policy does not need these keys"
+    ),
+    "messages": (
+        "the items of the Responses API have no field for citations, titles and contexts of "
+        "documents"
+    ),
 }
 #: Keys of a tool that say how the endpoint handles it.
 _TOOL_NOTES: Final = frozenset(

@@ -23,26 +23,37 @@ from gymmesh_agent.gateway.request import GatewayRequest, Json, ReplyOptions
 
 #: What a request may hold that `params` lacks, and why that does no harm.
 LEFT_OUT: Final[Mapping[str, str]] = {
-    "metadata": "is for the endpoint's own records",
-    "modalities": "every answer is text; the gateway refuses any other value",
-    "n": "a call returns one answer; the gateway refuses a higher number",
-    "prediction": "changes the endpoint's speed, not its answer",
+    "metadata": "this field is only for the records of the endpoint",
+    "modalities": "every answer is text, and the gateway refuses any value other than text",
+    "n": "a call returns one answer, and the gateway refuses a number above 1",
+    "prediction": "changes the speed of the endpoint, but not the answer",
     "prompt_cache_key": (
-        "chooses a cache at the endpoint; the gateway reads it only as a hint about the session"
+        "chooses a cache at the endpoint. The gateway reads this field only to find the session "
+        "of the program"
     ),
     "prompt_cache_retention": "chooses a cache at the endpoint",
-    "safety_identifier": "is for the endpoint's own records",
+    "safety_identifier": "this field is only for the records of the endpoint",
     "service_tier": "chooses a price at the endpoint",
     "store": "the gateway records every call, and no program can fetch a recorded call",
     "stream_options": (
-        "sets the form of the reply; the gateway follows it, and the policy does not need it"
+        "sets the form of the stream, and the gateway uses this form. The policy does not need "
+        "this field"
     ),
-    "user": "is for the endpoint's own records",
+    "user": "this field is only for the records of the endpoint",
     # Parts of messages.
-    "messages": "a message's keys that the API does not define are the program's own notes",
-    "reasoning.summary": "the gateway sends the policy's reasoning unchanged",
-    "reasoning.exclude": "the gateway sends the policy's reasoning unchanged",
-    "reasoning.enabled": "the run's parameters decide whether the policy reasons",
+    "messages": (
+        "if the API does not define a key of a message, the key is a note of the program, not "
+        "for the policy"
+    ),
+    "reasoning.summary": (
+        "requests a summary of the reasoning, but the gateway returns the policy's reasoning "
+        "unchanged"
+    ),
+    "reasoning.exclude": (
+        "asks the gateway to hide the reasoning, but the gateway returns the policy's reasoning "
+        "unchanged"
+    ),
+    "reasoning.enabled": "the parameters of the run decide whether the policy reasons",
 }
 _FORMAT_KEYS: Final = ("name", "description", "schema", "strict")
 

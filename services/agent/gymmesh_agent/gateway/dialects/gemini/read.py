@@ -30,24 +30,28 @@ from gymmesh_agent.gateway.request import GatewayRequest, Json, ReplyOptions, Re
 
 #: What a request may hold that `params` lacks, and why that does no harm.
 LEFT_OUT: Final[Mapping[str, str]] = {
-    "labels": "is for the endpoint's own records",
-    "safetySettings": "chooses filters of the endpoint; the gateway has no filters",
+    "labels": "this field is only for the records of the endpoint",
+    "safetySettings": "chooses filters of the endpoint, but the gateway has no filters",
     "serviceTier": "chooses a price at the endpoint",
     "store": "the gateway records every call, and no program can fetch a recorded call",
     # Parts of generationConfig and of tools.
-    "audioTimestamp": "is about audio; the model service accepts or refuses audio",
-    "candidateCount": "a call returns one answer; the gateway refuses a higher number",
-    "enableAffectiveDialog": "is about speech, and every answer is text",
-    "mediaResolution": "the model service decides how images are shown",
+    "audioTimestamp": (
+        "sets timestamps in audio. The model service decides whether audio is accepted"
+    ),
+    "candidateCount": "a call returns one answer, and the gateway refuses a number above 1",
+    "enableAffectiveDialog": "controls spoken answers, but every answer is text",
+    "mediaResolution": (
+        "sets the resolution of images. The model service decides the resolution instead"
+    ),
     "responseMimeType": "every answer is text",
-    "responseModalities": "every answer is text; the gateway refuses any other value",
+    "responseModalities": "every answer is text, and the gateway refuses any value other than text",
     "thinkingConfig": (
-        "the run's parameters decide whether the policy reasons; the gateway reads only whether "
-        "to send reasoning to the program"
+        "the parameters of the run decide whether the policy reasons. This field only decides "
+        "whether the gateway sends the reasoning to the program"
     ),
     "tools": (
-        "keys about a tool's answer schema, and whether the endpoint waits, concern only "
-        "the endpoint"
+        "some keys of a tool describe the tool's answer, or say whether the endpoint waits for "
+        "the answer. The policy does not need these keys"
     ),
 }
 _READ: Final = frozenset(

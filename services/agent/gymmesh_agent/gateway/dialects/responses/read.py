@@ -24,25 +24,45 @@ from gymmesh_agent.gateway.request import GatewayRequest, Json, ReplyOptions
 
 #: What a request may hold that `params` lacks, and why that does no harm.
 LEFT_OUT: Final[Mapping[str, str]] = {
-    "background": "false is the default; the gateway refuses true",
-    "client_metadata": "describes the program; the gateway reads it only as a hint about who calls",
-    "max_tool_calls": "limits the tools that the endpoint runs; the gateway runs no tools",
-    "metadata": "is for the endpoint's own records",
+    "background": "the default is false, and the gateway refuses true",
+    "client_metadata": (
+        "describes the program. The gateway reads this field only to find the session and the "
+        "agent of the program"
+    ),
+    "max_tool_calls": (
+        "limits the number of tool calls that the endpoint runs, but the gateway runs no tools"
+    ),
+    "metadata": "this field is only for the records of the endpoint",
     "prompt_cache_key": (
-        "chooses a cache at the endpoint; the gateway reads it only as a hint about the session"
+        "chooses a cache at the endpoint. The gateway reads this field only to find the session "
+        "of the program"
     ),
     "prompt_cache_options": "chooses a cache at the endpoint",
     "prompt_cache_retention": "chooses a cache at the endpoint",
-    "safety_identifier": "is for the endpoint's own records",
+    "safety_identifier": "this field is only for the records of the endpoint",
     "service_tier": "chooses a price at the endpoint",
     "store": "the gateway records every call, and no program can fetch a recorded call",
-    "stream_options": "asks for padding against eavesdroppers on a network",
-    "user": "is for the endpoint's own records",
+    "stream_options": (
+        "requests extra characters in a stream, which hide the length of tokens from network "
+        "eavesdroppers"
+    ),
+    "user": "this field is only for the records of the endpoint",
     # Parts of parameters and items.
-    "include": ("names data of the endpoint's own tools, or data that the gateway always sends"),
-    "reasoning.summary": "the gateway sends the policy's reasoning unchanged",
-    "reasoning.generate_summary": "the gateway sends the policy's reasoning unchanged",
-    "input": "an item's keys that the API does not define are the program's own notes",
+    "include": (
+        "requests data of tools that the endpoint runs, or data that the gateway always returns"
+    ),
+    "reasoning.summary": (
+        "requests a summary of the reasoning, but the gateway returns the policy's reasoning "
+        "unchanged"
+    ),
+    "reasoning.generate_summary": (
+        "requests a summary of the reasoning, but the gateway returns the policy's reasoning "
+        "unchanged"
+    ),
+    "input": (
+        "if the API does not define a key of an item, the key is a note of the program, not for "
+        "the policy"
+    ),
 }
 _REFUSED: Final[Mapping[str, str]] = {
     "conversation": "send the whole conversation as input",
