@@ -13,6 +13,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from typing import Final
+from urllib.parse import unquote
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -80,6 +81,16 @@ _OF_SIZE: Final = re.compile(
     r"message.*\b(larger than|exceed\w*|too (large|big|long)|max\w* size)",
     re.IGNORECASE | re.DOTALL,
 )
+
+#: How gRPC's C core says that it could not connect. The cause is at the end.
+_NOT_CONNECTED: Final = re.compile(
+    r"failed to connect to all addresses; last error: [A-Z_]+: "
+    r"(?:ipv[46]:(?P<at>\S+): )?(?:Failed to connect to remote host: )?(?P<cause>.+)",
+    re.DOTALL,
+)
+
+#: The same for a host name without an address.
+_NOT_RESOLVED: Final = re.compile(r"errors resolving .*: (?P<cause>[^:\]]+)\]", re.DOTALL)
 
 #: The sizes, as gRPC's C core (Python, C++, Ruby) and Go give them.
 _SIZES: Final = re.compile(r"\((?P<size>\d+) vs\. (?P<limit>\d+)\)")
@@ -207,7 +218,7 @@ def unforeseen(exc: BaseException, where: str, *, authors: bool = False) -> Mesh
     return MeshError(
         Reason.ERROR_REASON_INTERNAL_FAULT,
         f"{where} failed with {type(exc).__name__}{f' at {place}' if place else ''}; for the "
-        f"details, search the log of that process for {error_id}",
+        f"traceback, search for {error_id} in the log of the process where the error happened",
         metadata={"error_id": error_id, "exception": type(exc).__name__}
         | ({"at": place} if place else {}),
     )
@@ -306,7 +317,20 @@ def from_rpc_error(exc: grpc.aio.AioRpcError, address: str, method: str) -> Mesh
     metadata = {"address": address, "method": method}
     if reason == Reason.ERROR_REASON_MESSAGE_TOO_LARGE:
         return _too_large(detail, metadata, code)
-    return MeshError(reason, f"{address}: {detail}", metadata=metadata, code=code)
+    return MeshError(reason, f"{address}: {_plain(detail, address)}", metadata=metadata, code=code)
+
+
+def _plain(detail: str, address: str) -> str:
+    """A gRPC library's text of a failure; of a failure to connect to ``address``, its cause
+    alone.
+    """
+    if found := _NOT_CONNECTED.fullmatch(detail):
+        at = unquote(found["at"] or address)
+        tried = "" if at == address else f" to {at}"
+        return f"failed to connect{tried}: {found['cause']}"
+    if found := _NOT_RESOLVED.fullmatch(detail):
+        return f"the host name has no address: {found['cause']}"
+    return detail
 
 
 def _too_large(detail: str, metadata: dict[str, str], code: grpc.StatusCode) -> MeshError:

@@ -74,6 +74,9 @@ async def test_a_collector_that_does_not_come_back_is_forgotten() -> None:
         with pytest.raises(MeshError) as caught:
             await task
         assert caught.value.reason_name == "PEER_UNAVAILABLE"
+        assert caught.value.message.startswith(
+            f"the agent at {proxy.address} was unreachable for more than 1 s. Check that the agent "
+        )
         assert run.stream.broken is not None
 
 

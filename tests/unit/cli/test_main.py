@@ -18,7 +18,7 @@ import gymmesh_client
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_cli import main
-from gymmesh_cli.collect.progress import progress_lines
+from gymmesh_cli.collect.progress import Progress, progress_lines
 from gymmesh_cli.collect.run_one import split_place
 from gymmesh_cli.options.shared import MeshOptions
 from gymmesh_cli.shared.session import MeshPlan
@@ -165,6 +165,25 @@ def test_what_stands_in_a_runs_way(changes: dict[str, Any], words: str) -> None:
     lines = progress_lines(figures(Tally(), **changes), 10)
     assert words in "  ".join(lines)
     assert ("left" in lines[0]) == (changes.get("state", "running") == "running")
+
+
+def test_a_line_names_the_error_of_an_unreachable_service_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    progress = Progress(10)
+    away = figures(Tally(), away=("agent 'a'", "model 'policy' (failed to connect (1))"))
+    other = figures(Tally(), away=("model 'policy' (a time-out)",))
+    for one in (away, away, other, other, figures(Tally()), other):
+        progress._show(one)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition("waiting for ")[2] for line in lines] == [
+        "agent 'a', model 'policy' (failed to connect (1))",
+        "agent 'a', model 'policy'",
+        "model 'policy' (a time-out)",
+        "model 'policy'",
+        "",
+        "model 'policy' (a time-out)",
+    ]
 
 
 def test_causes_in_words() -> None:

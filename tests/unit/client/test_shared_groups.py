@@ -16,6 +16,7 @@ from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client import Collector, RunIdentity
 from gymmesh_client.control import CollectorRun, GroupConsumer, RemoteRun, RunServer, open_runs
 from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.peers import PeerDirectory
 from tests.support.rollouts import ScriptedAgent, answer, completed, make_events, verdict
 from tests.unit.client.test_collect import collector, good, tasks
 
@@ -281,6 +282,21 @@ async def test_more_consumers_than_groups_are_kept_are_refused(tmp_path: Path) -
             *(all_of(remote.consumer(f"rank-{rank}", consumers=2)) for rank in range(2))
         )
         assert sum(map(len, found)) == 2
+
+
+async def test_a_consumer_that_gives_up_says_where_how_long_and_what_to_check() -> None:
+    peer = PeerDirectory().plain_peer("127.0.0.1:1", "gymmesh.run.v1.RunService")
+    consumer = GroupConsumer(peer, {}, run_id="r", name="rank-0", consumers=1, reconnect_s=0.2)
+    with pytest.raises(MeshError) as error:
+        await consumer.next(WAIT_S)
+    await consumer.close()
+    assert error.value.reason_name == "PEER_UNAVAILABLE"
+    assert error.value.metadata["address"] == "127.0.0.1:1"
+    assert error.value.message == (
+        "the collector at 127.0.0.1:1 was unreachable for more than 0.2 s (reconnect_s). Check "
+        "that `gym-cli collect` of the run 'r' is running, and that this machine can connect to "
+        "the collector's address. Last error: 127.0.0.1:1: failed to connect: Connection refused"
+    )
 
 
 async def test_a_collector_that_left_first_ends_no_trainer_with_an_error(

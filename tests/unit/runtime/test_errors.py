@@ -177,6 +177,36 @@ def test_a_broken_status_in_the_trailers_is_ignored(trailer: bytes) -> None:
     assert error.metadata == {"address": "10.0.0.1:1", "method": "a.B/C"}
 
 
+@pytest.mark.parametrize(
+    ("details", "message"),
+    [
+        (
+            "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:1: "
+            "Failed to connect to remote host: Connection refused",
+            "127.0.0.1:1: failed to connect: Connection refused",
+        ),
+        (
+            "failed to connect to all addresses; last error: UNAVAILABLE: ipv6:%5B::1%5D:1: "
+            "Socket closed",
+            "127.0.0.1:1: failed to connect to [::1]:1: Socket closed",
+        ),
+        (
+            "failed to connect to all addresses; last error: INTERNAL: a fault",
+            "127.0.0.1:1: failed to connect: a fault",
+        ),
+        (
+            "errors resolving a.b:1: [field:hostname lookup error:address lookup failed for "
+            "a.b:1: Domain name not found]",
+            "127.0.0.1:1: the host name has no address: Domain name not found",
+        ),
+    ],
+)
+def test_a_failure_to_connect_is_one_plain_sentence(details: str, message: str) -> None:
+    nothing = grpc.aio.Metadata()
+    exc = grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, nothing, nothing, details=details)
+    assert from_rpc_error(exc, "127.0.0.1:1", "a.B/C").message == message
+
+
 def test_a_status_that_grpc_lost_is_a_connection_that_broke() -> None:
     nothing = grpc.aio.Metadata()
     code, words = grpc.StatusCode.INTERNAL, "Internal error from Core"

@@ -7,6 +7,7 @@ import shutil
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Final
 
 from gymmesh_cli.terminal import one_line
@@ -27,6 +28,7 @@ class Progress:
         self._total = total
         self._tty = sys.stderr.isatty()
         self._lines = 0
+        self._away: frozenset[str] = frozenset()  # services of the last line, with their errors
 
     @asynccontextmanager
     async def shown(self, figures: Callable[[], Figures]) -> AsyncIterator[None]:
@@ -47,6 +49,8 @@ class Progress:
                 self._show(figures())
 
     def _show(self, figures: Figures) -> None:
+        if not self._tty:
+            figures = self._without_known_errors(figures)
         lines = [one_line(line) for line in progress_lines(figures, self._total)]
         if self._tty:
             width = shutil.get_terminal_size().columns - 1
@@ -58,6 +62,12 @@ class Progress:
         else:
             sys.stderr.write("  ".join(lines) + "\n")
         sys.stderr.flush()
+
+    def _without_known_errors(self, figures: Figures) -> Figures:
+        """The figures, without the errors of unreachable services that the last line had."""
+        known, self._away = self._away, frozenset(figures.away)
+        away = (one.partition(" (")[0] if one in known else one for one in figures.away)
+        return replace(figures, away=tuple(away))
 
 
 def progress_lines(figures: Figures, total: int) -> list[str]:

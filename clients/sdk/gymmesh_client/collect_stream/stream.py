@@ -211,6 +211,7 @@ class CollectStream:
             worth_it = self.capacity > 0 and self._state.in_flight and not self._closing
             given_up = now - failing_since >= limits.reconnect_s
             if given_up:
+                error = self._given_up(error)
                 error.metadata[TRIED_S] = str(int(now - failing_since))
             if error.reason in _FINAL or given_up or not worth_it:
                 return error
@@ -320,6 +321,20 @@ class CollectStream:
         if self._connection is not None and self._state.acknowledged > self._acknowledged:
             self._acknowledged = self._state.acknowledged
             self._connection.acknowledge(self._acknowledged)
+
+    def _given_up(self, error: MeshError) -> MeshError:
+        """The error after `reconnect_s`: how long the agent was tried, and what to check."""
+        if error.reason != errors_pb2.ERROR_REASON_PEER_UNAVAILABLE:
+            return error
+        return MeshError(
+            error.reason,
+            f"the agent at {self._address} was unreachable for more than "
+            f"{self._limits.reconnect_s:g} s. Check that the agent is running, and that this "
+            f"machine can connect to the agent's address. Last error: {error.message}",
+            metadata=error.metadata,
+            retry_after_s=error.retry_after_s,
+            code=error.code,
+        )
 
     def _unavailable(self, what: str) -> MeshError:
         return unavailable(f"the agent at {self._address} {what}", self._address)

@@ -214,6 +214,23 @@ class GroupConsumer:
         resumed = self._request.continues and error.reason == errors_pb2.ERROR_REASON_RUN_NOT_FOUND
         return error.reason in _BROKEN or resumed
 
+    def _given_up(self, error: MeshError) -> MeshError:
+        """The error after `reconnect_s`: where the collector was, how long it was tried, and what
+        to check.
+        """
+        if error.reason != errors_pb2.ERROR_REASON_PEER_UNAVAILABLE:
+            return error
+        address = error.metadata.get("address", "")
+        return MeshError(
+            error.reason,
+            f"the collector{f' at {address}' if address else ''} was unreachable for more than "
+            f"{self._reconnect_s:g} s (reconnect_s). Check that `gym-cli collect` of the run "
+            f"'{self._request.run_id}' is running, and that this machine can connect to the "
+            f"collector's address. Last error: {error.message}",
+            metadata=error.metadata,
+            code=error.code,
+        )
+
     async def _kept_up(self, call: Callable[[], Awaitable[T]]) -> T:
         """Call again where the connection breaks, until the collector was away for too long."""
         lost_at: float | None = None
@@ -231,7 +248,7 @@ class GroupConsumer:
                 if now - began > _CONNECTING_S:  # it had a connection meanwhile
                     lost_at, times = now, 0
                 if now - lost_at >= self._reconnect_s:
-                    raise
+                    raise self._given_up(error) from None
                 self._peer, self._metadata = self._now_at() or (self._peer, self._metadata)
             await asyncio.sleep(_PAUSES_S[min(times, len(_PAUSES_S) - 1)])
             times += 1
