@@ -192,7 +192,7 @@ async def test_the_api_server_restarts(
         await until(lambda: backend.age_s() > 1.0, LONG_S)
         assert view(backend) == {"10.0.0.7:9400": S}
         assert "cannot be reached" in caplog.text
-        assert "the last list of 1 instances is still used" in caplog.text
+        assert "still uses the last list (instances: 1)" in caplog.text
         await asyncio.to_thread(cluster.start_api)
         await cluster.apply(bare(namespace, endpoint("10.0.0.8", "u-2"), name="two"))
         await cluster.ask("DELETE", f"{path}/one")
@@ -261,7 +261,7 @@ async def test_who_is_let_in(cluster: Cluster, namespace: str, tmp_path: Path) -
     assert problem.reason == errors_pb2.ERROR_REASON_NOT_PERMITTED
     assert problem.message == (
         f"Kubernetes at {cluster.server} rejects the credentials (401: Unauthorized)."
-        " Credentials: see discovery.kubernetes.token_file and ca_file"
+        " Check discovery.kubernetes.token_file and discovery.kubernetes.ca_file"
     )
     async with opened(config(cluster, namespace, token)) as backend:
         assert view(backend) == {}

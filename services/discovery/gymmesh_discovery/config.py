@@ -82,15 +82,16 @@ class KubernetesConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         if self.server:
             check_server(self.server)
         elif self.token_file or self.ca_file:
-            raise ValueError("token_file and ca_file need server. Also set the key server")
+            raise ValueError("'token_file' and 'ca_file' need the key 'server'; set 'server', too")
         if self.server and (self.kubeconfig or self.context):
             raise ValueError(
-                "server is not allowed together with kubeconfig or context. Remove server, or "
-                "remove kubeconfig and context"
+                "'server' is not allowed together with 'kubeconfig' or 'context'. Remove 'server', "
+                "or remove 'kubeconfig' and 'context'"
             )
         if self.token_file and not self.server.startswith("https://"):
             raise ValueError(
-                "a token is only sent over https://. Change server, or remove token_file"
+                "a token is only sent over https://. Set 'server' to an https:// address, or "
+                "remove 'token_file'"
             )
 
 

@@ -76,7 +76,9 @@ class HttpSdEdge:
             raise OSError(problem) from error
         self.address = at_port(self._host, self._server.sockets[0].getsockname()[1])
         if readers.tls is None:
-            log_exposure("HTTP service discovery is served", self._host, "read where services are")
+            log_exposure(
+                "HTTP service discovery is served", self._host, "read the addresses of the services"
+            )
         _log.info("HTTP service discovery is at %s://%s%s", readers.scheme, self.address, PATH)
 
     def served_as(self, instance: discovery_pb2.Instance) -> None:

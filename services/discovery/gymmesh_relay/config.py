@@ -36,7 +36,7 @@ class RelayConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         port_range(self.ports)
         for name in self.offers:
             if "*" in name[:-1]:
-                raise ValueError(f"offers: the pattern {name!r} may have a * only at the end")
+                raise ValueError(f"offers: the pattern {name!r} may have '*' only at the end")
 
 
 def ports_to_try(ports: str, host: str, last_address: str) -> list[int]:
@@ -60,4 +60,4 @@ def port_range(ports: str) -> range:
     found = _RANGE.fullmatch(ports)
     if found is not None and 0 < int(found[1]) <= int(found[2]) <= 65535:
         return range(int(found[1]), int(found[2]) + 1)
-    raise ValueError(f"ports must be FIRST-LAST, such as 9500-9599, not {ports!r}")
+    raise ValueError(f"'ports' must be FIRST-LAST, such as 9500-9599, not {ports!r}")

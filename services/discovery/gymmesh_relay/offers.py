@@ -50,8 +50,8 @@ def check_name_allowed(offers: Mapping[str, Sequence[str]], name: str, identity:
     whose = f"the identity '{identity}'" if identity else "a caller without an identity"
     raise MeshError(
         errors_pb2.ERROR_REASON_NOT_PERMITTED,
-        f"{whose} may not offer the name '{name}' at this relay; see offers in the relay's "
-        "configuration",
+        f"{whose} may not offer the name '{name}' at this relay; allow the name for this caller "
+        "with 'offers' in the relay's configuration",
         metadata={"method": OFFER},
     )
 

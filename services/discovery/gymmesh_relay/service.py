@@ -103,7 +103,10 @@ class RelayService(Service):
         limit = self._config.max_instances
         if len(self._instances) >= limit:
             raise queue_full(
-                f"this relay already has {limit} instances (max_instances)", "instances", limit
+                f"this relay already serves {limit} instances, which is its limit; retry later, or "
+                "raise 'max_instances' in the relay's configuration",
+                "instances",
+                limit,
             )
         instance = OfferedInstance(request, identity, self._config, place, self._ended)
         self._instances[instance.id] = instance

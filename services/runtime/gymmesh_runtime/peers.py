@@ -346,13 +346,13 @@ class PeerDirectory:
         near = difflib.get_close_matches(name, known, n=1)
         if name in known:
             hint = (
-                "; such a service has an instance, but this instance accepts no calls (the "
-                "instance is starting, unhealthy or draining)"
+                f"; '{name}' is registered, but accepts no calls (its instances are starting, "
+                "unhealthy or draining)"
             )
         elif near:
             hint = f"; did you mean '{near[0]}'?"
         else:
-            hint = f"; known: {', '.join(known) or 'none'}"
+            hint = f"; known {kind} services: {', '.join(known) or 'none'}"
         return MeshError(
             errors_pb2.ERROR_REASON_SERVICE_NOT_FOUND,
             f"no {kind} service named '{name}' is serving{hint}",

@@ -29,9 +29,9 @@ COMMANDS = [
 @pytest.mark.parametrize(
     ("limit", "value", "said"),
     [
-        (resource.RLIMIT_NOFILE, 24, "may open 24 files, but needs 64. Raise the limit"),
+        (resource.RLIMIT_NOFILE, 24, "may open at most 24 files, but needs 64. Raise the limit"),
         (resource.RLIMIT_NOFILE, 40, "ulimit -n"),
-        (resource.RLIMIT_AS, 300 << 20, "may map 300 MiB of memory, but needs 1024 MiB"),
+        (resource.RLIMIT_AS, 300 << 20, "may map at most 300 MiB of memory, but needs 1024 MiB"),
         (resource.RLIMIT_AS, 700 << 20, "ulimit -v"),
     ],
 )

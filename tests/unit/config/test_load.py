@@ -179,9 +179,9 @@ def test_an_overridden_value_needs_no_variable(tmp_path: Path) -> None:
         ("models:\n  a: {max_concurrency: 0}\n",
          "mesh.yaml:2: models.a.max_concurrency: expected int >= 1, got 0"),
         ("models:\n  a: {url: 7}\n",
-         "mesh.yaml:2: models.a.url: expected text, got 7; put it in quotes"),
+         "mesh.yaml:2: models.a.url: expected text, got 7; put the value in quotes"),
         ("models:\n  a: {stops: [a, 3]}\n",
-         "mesh.yaml:2: models.a.stops[1]: expected text, got 3; put it in quotes"),
+         "mesh.yaml:2: models.a.stops[1]: expected text, got 3; put the value in quotes"),
         ("seed: 1\nseed: 2\n",
          "mesh.yaml:2: seed: the key is given twice (first on line 1);"
          " remove one of the two lines"),
@@ -189,8 +189,8 @@ def test_an_overridden_value_needs_no_variable(tmp_path: Path) -> None:
          "mesh.yaml:1: seed: the environment variable NOPE is not set;"
          " set this variable, or give a default with ${NOPE:-default}"),
         ("free: ${1}\n",
-         "mesh.yaml:1: free: contains '${' that is neither ${NAME} nor"
-         " ${NAME:-default}; to write '${' itself, write $${"),
+         "mesh.yaml:1: free: contains '${', but not as ${NAME} or ${NAME:-default};"
+         " write '$${' for the two characters '${'"),
         ("seed: [1\n", "mesh.yaml:2: not valid YAML: expected ',' or ']', but got '<stream end>'"),
         ("- 1\n", "mesh.yaml:1: must hold a map of keys at its root"),
         ("models:\n  a: {stream: maybe}\n",

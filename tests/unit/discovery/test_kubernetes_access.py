@@ -150,20 +150,20 @@ def test_a_kubeconfig_with_what_it_needs_inside(tmp_path: Path) -> None:
         (
             {},
             {"exec": {"command": "aws"}},
-            "the user 'me' has exec, which gymmesh does not support. Run",
+            "gymmesh does not support these keys of the user 'me': exec. Run",
         ),
         (
             {},
             {"username": "u", "password": "secret-word"},
-            "has password, username, which gymmesh does not",
+            "gymmesh does not support these keys of the user 'me': password, username.",
         ),
         ({}, {"token": 7}, "the user 'me': Expected `str`, got `int` - at `$.token`"),
         ({"server": ""}, {}, "the address of the Kubernetes API server must be https://HOST:PORT"),
-        ({"server": "http://k8s:80"}, None, "the token is only sent over https://"),
+        ({"server": "http://k8s:80"}, None, "gymmesh sends the token only over https://"),
         (
             {"proxy-url": "http://p"},
             {},
-            "the cluster has the key proxy-url, which is not supported",
+            "gymmesh does not support the cluster's key 'proxy-url'",
         ),
         (
             {"certificate-authority-data": "?"},
@@ -189,7 +189,7 @@ def test_a_kubeconfig_that_cannot_be_used(
     [
         ("a: [1", "is not YAML"),
         ("clusters: 7", "cannot be used: Expected `array`, got `int` - at `$.clusters`"),
-        ("", "it has no context ''. Known: none"),
+        ("", "the file has no context ''. Its contexts: none"),
     ],
 )
 def test_a_kubeconfig_that_is_none(tmp_path: Path, text: str, problem: str) -> None:
@@ -202,7 +202,7 @@ def test_a_kubeconfig_that_is_none(tmp_path: Path, text: str, problem: str) -> N
 
 
 def test_a_context_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"no context 'prod'\. Known: 'lab', 'bare'"):
+    with pytest.raises(ConfigError, match=r"no context 'prod'\. Its contexts: 'lab', 'bare'"):
         found(kubeconfig(tmp_path), context="prod")
 
 
@@ -230,10 +230,10 @@ def test_a_token_file_without_a_token(tmp_path: Path, text: str) -> None:
         ({"server": "https://user:pw@k8s"}, "must be https://HOST:PORT"),
         ({"server": "https://k8s:x"}, "must be https://HOST:PORT"),
         ({"server": "http://k8s", "token_file": "t"}, "a token is only sent over https://"),
-        ({"token_file": "t"}, "token_file and ca_file need server"),
+        ({"token_file": "t"}, "'token_file' and 'ca_file' need the key 'server'"),
         (
             {"server": "https://k8s", "context": "c"},
-            "server is not allowed together with kubeconfig or context",
+            "'server' is not allowed together with 'kubeconfig' or 'context'",
         ),
         ({"namespace": "Big"}, "namespace"),
         ({"selector": ""}, "selector"),

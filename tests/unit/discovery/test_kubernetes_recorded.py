@@ -88,7 +88,8 @@ async def test_a_watch_from_a_pods_start_to_its_end() -> None:
     [
         (
             "unauthorized",
-            "(401: Unauthorized). Credentials: see discovery.kubernetes.token_file and ca_file",
+            "(401: Unauthorized). Check discovery.kubernetes.token_file and "
+            "discovery.kubernetes.ca_file",
         ),
         ("forbidden", "(403: endpointslices.discovery.k8s.io is forbidden: User"),
         ("bad_selector", ". Check discovery.kubernetes.selector"),

@@ -234,7 +234,7 @@ async def test_an_answer_that_makes_no_sense(
         assert " is reachable again after " in caplog.text
     lines = [one.getMessage() for one in caplog.records if said in one.getMessage()]
     assert len(set(lines)) == 1
-    assert "the last list of " in lines[0]
+    assert "still uses the last list (" in lines[0]
 
 
 async def test_a_server_that_ends_each_watch_at_once_is_not_asked_all_the_time(
@@ -281,10 +281,10 @@ async def test_a_refusal_says_what_to_look_at(
     assert problem.reason == errors_pb2.ERROR_REASON_NOT_PERMITTED
     assert problem.message == (
         f"Kubernetes at {kubernetes.url} rejects the credentials (403: not by you)."
-        " Credentials: see discovery.kubernetes.token_file and ca_file"
+        " Check discovery.kubernetes.token_file and discovery.kubernetes.ca_file"
     )
     async with opened(kubernetes, view=False) as backend:
-        await until(lambda: "the last list of 0 instances" in caplog.text)
+        await until(lambda: "the last list (instances: 0)" in caplog.text)
         kubernetes.put(slice_of(endpoint()))
         kubernetes.wrong = None
         await until(lambda: addresses(backend) == SERVES)

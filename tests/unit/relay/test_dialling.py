@@ -24,8 +24,10 @@ async def test_a_relay_that_cannot_be_reached_and_is_back(caplog: pytest.LogCapt
     with caplog.at_level(logging.INFO, "gymmesh.relay"):
         starting = asyncio.create_task(dialer.start(START_S))
         await until(lambda: bool(caplog.messages))
-        assert caplog.messages[0].startswith(f"cannot reach the relay 127.0.0.1:{port}: ")
-        assert "; trying again in 0." in caplog.messages[0]
+        assert caplog.messages[0].startswith(
+            f"this process cannot reach the relay 127.0.0.1:{port}: "
+        )
+        assert "; next attempt in 0." in caplog.messages[0]
         async with world() as here, Proxy(here.link._to[1], port=port):
             await starting
             assert f"the relay 127.0.0.1:{port} accepted the offer after " in caplog.messages[-1]

@@ -47,8 +47,12 @@ def test_the_one_address_that_others_can_use(
 @pytest.mark.parametrize(
     ("bound", "addresses", "why"),
     [
-        ("0.0.0.0", [*LOOPBACK, "10.0.0.7", "172.17.0.1"], "several: 10.0.0.7, 172.17.0.1"),
-        ("::", ["2001:db8::7", "2001:db8::8"], "several: 2001:db8::7, 2001:db8::8"),
+        (
+            "0.0.0.0",
+            [*LOOPBACK, "10.0.0.7", "172.17.0.1"],
+            "several addresses: 10.0.0.7, 172.17.0.1",
+        ),
+        ("::", ["2001:db8::7", "2001:db8::8"], "several addresses: 2001:db8::7, 2001:db8::8"),
         ("0.0.0.0", [*LOOPBACK, "2001:db8::7"], "no address that other machines can reach"),
         ("::", LOOPBACK, "no address that other machines can reach"),
     ],

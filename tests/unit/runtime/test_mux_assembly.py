@@ -100,7 +100,7 @@ def test_calls_given_up_before_their_chunks_came_are_bounded() -> None:
     for number in range(1, 2 * LIMITS.calls, 2):
         give(table, begin(number, b"x", more=True))
         table.end(number)  # at its deadline, say
-    with pytest.raises(Violation, match="abandoned calls"):
+    with pytest.raises(Violation, match="ended calls"):
         give(table, begin(99, b"x", more=True))
     assert table.incoming == 0
 

@@ -176,8 +176,10 @@ async def test_the_nearest_name_is_named(directory: PeerDirectory) -> None:
     directory.upsert(math_at(2, name="judge"))
     near = await _refusal(directory, "polcy")
     assert near.message == "no model service named 'polcy' is serving; did you mean 'policy'?"
-    assert "known: judge, policy" in (await _refusal(directory, "zzz")).message
-    assert "known: none" in (await _refusal(directory, "policy", DISCOVERY)).message
+    assert "known model services: judge, policy" in (await _refusal(directory, "zzz")).message
+    assert (
+        "known discovery services: none" in (await _refusal(directory, "policy", DISCOVERY)).message
+    )
 
 
 async def test_one_that_is_there_but_takes_no_calls_is_told_apart(directory: PeerDirectory) -> None:
@@ -205,7 +207,7 @@ async def test_a_watched_directory_waits_for_an_instance() -> None:
 
 async def test_a_watched_directory_does_not_wait_for_ever() -> None:
     error = await asyncio.wait_for(_refusal(PeerDirectory(watched=True), "policy"), 60)
-    assert "known: none" in error.message
+    assert "known model services: none" in error.message
 
 
 async def test_instances_of_this_process_stay_through_a_registrys_changes(

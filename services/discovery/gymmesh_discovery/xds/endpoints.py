@@ -13,7 +13,7 @@ from google.protobuf import wrappers_pb2
 
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh_discovery.xds.names import group_of
-from gymmesh_runtime.contract import speaks_ours
+from gymmesh_runtime.contract import CONTRACT_VERSION, speaks_ours
 
 Instance = discovery_pb2.Instance
 
@@ -52,7 +52,10 @@ def endpoint_of(instance: Instance) -> XdsEndpoint | None:
         return None
     version = instance.contract_version
     if not speaks_ours(version):
-        raise UnusableInstanceError(f"the instance uses contract version '{version}'")
+        raise UnusableInstanceError(
+            f"the instance uses contract version '{version}', but the control plane uses "
+            f"{CONTRACT_VERSION}"
+        )
     address, port = _ip_and_port(instance.address)
     weight = min(instance.weight or 1, _HEAVIEST)
     at = instance.locality

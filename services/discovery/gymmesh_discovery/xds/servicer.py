@@ -148,7 +148,7 @@ class XdsEdge:
                 woken.set()
         except TooManyNamesError:
             raise field_invalid(
-                "resource_names", "has more or longer names than a stream may subscribe to"
+                "resource_names", "has too many names for one stream, or a name that is too long"
             ) from None
         finally:
             woken.set()

@@ -32,7 +32,7 @@ _log = logging.getLogger("gymmesh.serve")
 
 #: What anyone who reaches it can do to a service, metrics, and tools over MCP.
 SERVICES_HARM: Final = "run rollouts, tools and models, and read tasks and answers"
-METRICS_HARM: Final = "read them"
+METRICS_HARM: Final = "read the metrics"
 TOOLS_HARM: Final = "read the traffic, including the tokens of sessions, and make calls"
 
 _PORTS: Final = range(20_000, 32_000)
@@ -116,8 +116,7 @@ def advertised(
         if not _is_one_host(advertise_host):
             raise ConfigError(
                 f"other machines can't connect to the host '{advertise_host}'. Set one address or "
-                "name, "
-                "without a port (--advertise HOST)",
+                "name without a port (--advertise HOST)",
                 path=_KEY,
             )
         return advertise_host
@@ -126,12 +125,12 @@ def advertised(
     found = _reachable(own_addresses() if addresses is None else addresses, six=":" in host)
     if len(found) == 1:
         return found[0]
-    which = f"several: {', '.join(found)}" if found else "no address that other machines can reach"
+    several = f"several addresses: {', '.join(found)}"
+    which = several if found else "no address that other machines can reach"
     raise ConfigError(
         f"the services listen on {host}, which means all addresses of this machine. "
-        f"Other machines need one address to connect to, but this machine has {which}. Choose the "
-        "host "
-        "with --advertise HOST, or set this key",
+        f"Other machines need one address to connect to, but this machine has {which}. Choose an "
+        f"address with --advertise HOST, or set {_KEY}",
         path=_KEY,
     )
 

@@ -116,7 +116,9 @@ class Filler:
             # A variable's text is text even where it looks like a number.
             text = _interpolated(tree, path, self._env).text if "${" in tree.text else given
             if not isinstance(text, str):
-                raise tree.mark.error(f"expected text, got {_spell(given)}; put it in quotes", path)
+                raise tree.mark.error(
+                    f"expected text, got {_spell(given)}; put the value in quotes", path
+                )
             given = text
         if hint is Secret:
             return Secret(given)
@@ -154,8 +156,8 @@ def _interpolated(leaf: Leaf, path: str, env: Mapping[str, str]) -> Leaf:
         name, default = match[1], match[2]
         if name is None:
             problem = (
-                "contains "
-                "'${' that is neither ${NAME} nor ${NAME:-default}; to write '${' itself, write $${"
+                "contains '${', but not as ${NAME} or ${NAME:-default}; write '$${' for the two "
+                "characters '${'"
             )
             raise leaf.mark.error(problem, path)
         value = env.get(name)
@@ -182,7 +184,7 @@ def read_plain(text: str, mark: Mark, path: str) -> Any:
             return text
         return loader.construct_object(yaml.ScalarNode(tag, text))
     except (ValueError, yaml.YAMLError):
-        problem = f"{text!r} is neither a number nor text; put it in quotes"
+        problem = f"{text!r} is neither a number nor text; put the value in quotes"
         raise mark.error(problem, path) from None
     finally:
         loader.dispose()

@@ -92,8 +92,8 @@ class Access:
                     context.load_cert_chain(file.name)
         except (OSError, ValueError) as error:  # an SSLError is an OSError
             raise ConfigError(
-                f"the certificates for the Kubernetes API server cannot be used ({self.hint}):"
-                f" {error}"
+                f"the certificates for the Kubernetes API server cannot be used: {error}. "
+                f"Check {self.hint}"
             ) from None
         return context
 
@@ -117,7 +117,7 @@ def find_api_server(
             "default",
             read_text(Path(config.ca_file), "Kubernetes CA file") if config.ca_file else "",
             token_file=str(Path(config.token_file).expanduser()) if config.token_file else "",
-            hint=f"see {section}.token_file and ca_file",
+            hint=f"{section}.token_file and {section}.ca_file",
         )
         access.bearer()
     elif config.kubeconfig or config.context:
@@ -128,8 +128,9 @@ def find_api_server(
         access = _of_kubeconfig(usual, "", section)
     else:
         raise ConfigError(
-            f"not running in Kubernetes: this is not a pod with a service account, and '{usual}' "
-            f"does not exist. Set {section}.server or kubeconfig"
+            f"not running in Kubernetes: this process is not in a pod with a service account, and "
+            f"the kubeconfig '{usual}' does not exist. Set {section}.server or "
+            f"{section}.kubeconfig"
         )
     return replace(access, namespace=config.namespace or access.namespace)
 
@@ -238,7 +239,7 @@ def _named(those: Sequence[_T], what: str, name: str) -> _T:
         if getattr(one, "name", None) == name:
             return one
     known = ", ".join(f"'{getattr(one, 'name', '')}'" for one in those) or "none"
-    raise ValueError(f"it has no {what} '{name}'. Known: {known}")
+    raise ValueError(f"the file has no {what} '{name}'. Its {what}s: {known}")
 
 
 def _user(said: dict[str, object], name: str, section: str) -> _User:
@@ -249,7 +250,7 @@ def _user(said: dict[str, object], name: str, section: str) -> _User:
             raise ValueError(f"the user '{name}': {error}") from None
         strange = sorted(said.keys() - {one.encode_name for one in msgspec.structs.fields(_User)})
         raise ValueError(
-            f"the user '{name}' has {', '.join(strange)}, which gymmesh does not support. Run "
+            f"gymmesh does not support these keys of the user '{name}': {', '.join(strange)}. Run "
             f"`kubectl proxy`, and set {section}.server to the proxy's http:// address"
         ) from None
 
@@ -258,14 +259,14 @@ def _joined(folder: Path, context: _Context, cluster: _Cluster, user: _User, hin
     check_server(cluster.server)
     if cluster.proxy_url:
         raise ValueError(
-            "the cluster has the key proxy-url, which is not supported. Run `kubectl "
-            "proxy`, and set server to the proxy's http:// address"
+            "gymmesh does not support the cluster's key 'proxy-url'. Run `kubectl proxy`, and set "
+            "'server' to the proxy's http:// address"
         )
     token_file = str(folder / user.token_file) if user.token_file else ""
     if (user.token or token_file) and not cluster.server.startswith("https://"):
         raise ValueError(
-            "the token is only sent over https://, but the cluster's server is not an https:// "
-            "address"
+            "gymmesh sends the token only over https://, but the cluster's 'server' is not an "
+            "https:// address"
         )
     return Access(
         cluster.server,
@@ -282,7 +283,7 @@ def _joined(folder: Path, context: _Context, cluster: _Cluster, user: _User, hin
 
 
 def _pem(folder: Path, file: str, data: str) -> str:
-    """A certificate or key that stands in the kubeconfig or in a file of its own."""
+    """A certificate or key that is in the kubeconfig or in a file of its own."""
     if data:
         try:
             return base64.b64decode(data, validate=True).decode()

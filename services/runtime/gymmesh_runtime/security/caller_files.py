@@ -39,12 +39,12 @@ class ShownFiles:
             before = {} if config.tls is None else msgspec.structs.asdict(config.tls)
             if not (before or self.ca):
                 raise ConfigError(
-                    "the authority of the services' certificates is missing; add --ca"
+                    "the authority of the services' certificates is missing; add --ca FILE"
                 )
             try:
                 config = msgspec.structs.replace(config, tls=TlsConfig(**(before | of_tls)))
             except ValueError:
-                raise ConfigError("--cert and --key must be given together") from None
+                raise ConfigError("--cert needs --key, and --key needs --cert; set both") from None
         if self.token_file is not None:
             config = msgspec.structs.replace(config, token_file=self.token_file)
         return config

@@ -35,11 +35,11 @@ class TlsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     def __post_init__(self) -> None:
         if bool(self.certificate) != bool(self.key):
-            raise ValueError("set both certificate and key, or neither of the two")
+            raise ValueError("set both 'certificate' and 'key', or remove both")
         if not self.authority:
             raise ValueError(
-                "authority is missing. Set it to the PEM file of the authority that issued the "
-                "other services' certificates"
+                "'authority' is missing. Set 'authority' to the PEM file of the authority that "
+                "issued the other services' certificates"
             )
 
 
@@ -60,16 +60,16 @@ class IdentityConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     def __post_init__(self) -> None:
         if not (self.certificates or self.token_file or self.token_sha256):
-            raise ValueError("an identity needs certificates, token_file or token_sha256")
+            raise ValueError("an identity needs 'certificates', 'token_file' or 'token_sha256'")
         if self.token_sha256 and not _SHA256.fullmatch(self.token_sha256):
             raise ValueError(
-                "token_sha256 must be the SHA-256 of the token, as 64 hexadecimal digits"
+                "'token_sha256' must be the SHA-256 of the token, as 64 hexadecimal digits"
             )
         if not self.may:
             raise ValueError("'may' is missing or empty; add at least the permission 'observe'")
         if self.registers and "register" not in self.may:
             raise ValueError(
-                "registers: the identity lacks the permission 'register'; add 'register' to 'may'"
+                "the key 'registers' needs the permission 'register'; add 'register' to 'may'"
             )
 
 
@@ -124,13 +124,13 @@ class SecurityConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
                 if key and owners.setdefault(key, name) != name:
                     raise ValueError(
                         f"identities {owners[key]!r} and {name!r} are both identified by {key}; "
-                        f"a name or token may belong to only one identity"
+                        "remove that name or token from one of the identities"
                     )
             certain = self.tls is not None and self.tls.client_certificates == "required"
             if one.certificates and not certain:
                 raise ValueError(
-                    f"identity {name!r} is identified by certificates, but callers present "
-                    "certificates only if tls has client_certificates: required"
+                    f"identity {name!r} is identified by certificates, but callers need not "
+                    "present a certificate. Set security.tls with client_certificates: required"
                 )
 
     @property

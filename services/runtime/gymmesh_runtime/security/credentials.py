@@ -128,8 +128,7 @@ class Credentials:
             raise MeshError(
                 errors_pb2.ERROR_REASON_CREDENTIAL_INVALID,
                 f"the token is not sent to {address} without TLS, because others could read the "
-                "token. "
-                "Set security.tls, or allow it with security.insecure",
+                "token. Set security.tls, or allow sending with security.insecure: true",
             )
         return ((AUTHORIZATION, bearer(self._token.current())),)
 

@@ -16,9 +16,8 @@ def check_exposure(host: str, security: SecurityConfig | None) -> None:
         return
     raise ConfigError(
         f"this process will not listen on {host} without TLS, because others could read and call "
-        "everything. "
-        "Set security.tls (see docs/how-to/security.md), or allow it with --insecure "
-        "(security.insecure: true)"
+        "everything. Set security.tls (see docs/how-to/security.md), or allow listening without "
+        "TLS with --insecure (security.insecure: true)"
     )
 
 
@@ -30,7 +29,7 @@ def check_plain(host: str, security: SecurityConfig | None, what: str) -> None:
     if is_local(host) or security.insecure or security.plain_metrics or security.tls is not None:
         return
     raise ConfigError(
-        f"this process will not serve {what} on {host} over plain HTTP, because "
-        "others could read it. Set security.tls (see docs/how-to/security.md), or allow it with "
+        f"this process will not serve {what} on {host} over plain HTTP, because others could read "
+        f"{what}. Set security.tls (see docs/how-to/security.md), or allow plain HTTP with "
         "security.plain_metrics: true"
     )

@@ -179,7 +179,9 @@ def check_pair(config: TlsConfig) -> Validity | None:
         if code == EXPIRED:
             raise _wrong(config.certificate, "has expired; issue a new certificate", "certificate")
         if code == NOT_YET:
-            raise _wrong(config.certificate, "is not valid yet; check the clocks", "certificate")
+            raise _wrong(
+                config.certificate, "is not valid yet; check this machine's clock", "certificate"
+            )
         if validity is not None:
             return validity
     return None

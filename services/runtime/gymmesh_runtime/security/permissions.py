@@ -52,8 +52,8 @@ def may_register(
     if service != named or noun not in known.registers:
         raise MeshError(
             errors_pb2.ERROR_REASON_NOT_PERMITTED,
-            f"the identity '{identity}' may only register {', '.join(known.registers)}, not "
-            f"{service or 'a service'}",
+            f"the identity '{identity}' may not register {service or 'this service'}, only "
+            f"services of these kinds: {', '.join(known.registers)}",
             metadata={"method": method},
         )
 
@@ -63,7 +63,7 @@ def refusal_of(identity: Identity | None, method: str) -> MeshError | None:
     if identity is None:
         return MeshError(
             errors_pb2.ERROR_REASON_CREDENTIAL_INVALID,
-            "the server does not recognise the caller. Show a certificate or bearer token of an "
+            "the server does not recognise the caller. Present a certificate or bearer token of an "
             "identity in the mesh's configuration (security.identities)",
         )
     permission = permission_of(method)

@@ -146,7 +146,7 @@ def _of_theirs(code: int, name: str, tls: TlsConfig) -> str:
     if code == EXPIRED:
         return "presents a certificate that has expired; issue a new certificate for that service"
     if code == NOT_YET:
-        return "presents a certificate that is not valid yet. Check the clocks"
+        return "presents a certificate that is not valid yet. Check the clocks of both machines"
     if code in _NAMES:
         return (
             f"presents a certificate that is not for {name}. Connect with a name that the "
@@ -172,6 +172,5 @@ def _of_ours(tls: TlsConfig) -> str:
         return f"rejects our certificate: {error.problem}"
     return (
         f"rejects our certificate {tls.certificate}, because the server does not trust the issuing "
-        "authority. Use "
-        "a certificate that the mesh's authority issued"
+        "authority. Use a certificate that the mesh's authority issued"
     )

@@ -112,7 +112,7 @@ class _MetricsServer(ThreadingHTTPServer):
         if isinstance(error, OSError):  # TLS's own errors and time-outs, too
             _log.debug("a scrape from %s was aborted: %s", client_address, error)
         else:
-            _log.error("metrics could not be served", exc_info=error)
+            _log.error("the server of /metrics could not answer a request", exc_info=error)
 
 
 class MetricsEndpoint:

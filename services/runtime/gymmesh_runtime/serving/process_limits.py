@@ -25,16 +25,15 @@ def prepare_process() -> None:
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files != resource.RLIM_INFINITY and files < _LEAST_FILES:
         raise ConfigError(
-            f"this process may open {files} files, but needs {_LEAST_FILES}. Raise the limit with "
-            "`ulimit -n 4096`"
+            f"this process may open at most {files} files, but needs {_LEAST_FILES}. "
+            "Raise the limit with `ulimit -n 4096`"
         )
     addresses, _ = resource.getrlimit(resource.RLIMIT_AS)
     if addresses != resource.RLIM_INFINITY and addresses < _LEAST_ADDRESSES:
         raise ConfigError(
-            f"this process may map {addresses >> 20} MiB of memory, but needs "
+            f"this process may map at most {addresses >> 20} MiB of memory, but needs "
             f"{_LEAST_ADDRESSES >> 20} MiB (mostly reserved address space, not used memory). Raise "
-            "the limit with "
-            "`ulimit -v unlimited`"
+            "the limit with `ulimit -v unlimited`"
         )
 
 
@@ -54,14 +53,14 @@ def limit_met(error: BaseException) -> str:
     no_memory = isinstance(error, OSError) and error.errno == errno.ENOMEM
     if no_memory or isinstance(error, MemoryError):
         return (
-            "the process is out of memory. Raise its limit with `ulimit -v unlimited`, or lower "
+            "the process is out of memory. Raise the limit with `ulimit -v unlimited`, or lower "
             "the concurrency"
         )
     if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
-        return "the process has too many open files. Raise its limit with `ulimit -n 4096`"
+        return "the process has too many open files. Raise the limit with `ulimit -n 4096`"
     if isinstance(error, RuntimeError) and "can't start new thread" in str(error):
         return (
-            "the process can't start a thread. Raise its limit with `ulimit -u` or `ulimit -v "
-            "unlimited`"
+            "the process can't start a thread. Raise the limit with `ulimit -u unlimited` or "
+            "`ulimit -v unlimited`"
         )
     return ""

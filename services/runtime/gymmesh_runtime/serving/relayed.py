@@ -202,12 +202,11 @@ class RelayDialer:
                 if failures in (1, 10) or failures % 100 == 0:
                     gone = error.reason in _UNREACHED
                     what = (
-                        "cannot reach the relay"
+                        "this process cannot reach the relay %s: %s; next attempt in %.1f s"
                         if gone
-                        else "this instance was not accepted by the relay"
+                        else "the relay %s did not accept this instance: %s; next attempt in %.1f s"
                     )
                     _log.warning(
-                        "%s %s: %s; trying again in %.1f s",
                         what,
                         self._relay,
                         error.message,

@@ -22,13 +22,13 @@ _MOST_NAMES: Final = 1000
 # Where the environments are that come with gymmesh, whose code a user does not change.
 _OURS: Final = "gymmesh_resource/environments/"
 _FOR_AUTHORS: Final = (
-    "Make the method a plain def, which runs in a thread, or put the blocking code into await "
-    "asyncio.to_thread(...)"
+    "Make the method a plain `def`, which runs in a thread, or put the blocking code into "
+    "`await asyncio.to_thread(...)`"
 )
 _FOR_USERS: Final = (
     "The environment comes with gymmesh: the environment's process has too little CPU for this "
-    "load. Lower "
-    "--concurrency, or serve more instances of the environment (gym-cli serve environment)"
+    "load. Lower --concurrency, or serve more instances of the environment "
+    "(`gym-cli serve environment`)"
 )
 
 _log = logging.getLogger("gymmesh.stalls")

@@ -85,7 +85,7 @@ class Listener:
             await asyncio.wait((self._ended,))
             if not self._stopping:
                 error = None if self._ended.cancelled() else self._ended.exception()
-                why = f"with {type(error).__name__}" if error else "by itself"
+                why = f"with {type(error).__name__}" if error else "without an error"
                 _log.error(
                     "the gRPC server at %s ended %s; this process starts the server again",
                     place,

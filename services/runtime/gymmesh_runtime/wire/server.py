@@ -179,7 +179,7 @@ class _Access:
         if data is grpc.aio.EOF:
             raise MeshError(
                 errors_pb2.ERROR_REASON_FIELD_INVALID,
-                f"a call of {name} ended without a request",
+                f"the caller ended a call of {name} without sending a request",
                 metadata={"field": "", "method": name},
             )
         whole: bytes = data

@@ -68,7 +68,7 @@ def test_a_token_file_without_one_is_named() -> None:
 @pytest.mark.parametrize(
     ("identity", "problem"),
     [
-        ({"may": ["collect"]}, "needs certificates, token_file or token_sha256"),
+        ({"may": ["collect"]}, "needs 'certificates', 'token_file' or 'token_sha256'"),
         ({"token_sha256": "abc", "may": ["collect"]}, "64 hexadecimal digits"),
         ({"token_sha256": DIGEST, "may": []}, "'may' is missing or empty"),
         ({"certificates": ["x"], "may": ["collect"]}, "client_certificates: required"),

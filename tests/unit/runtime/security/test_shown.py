@@ -35,7 +35,7 @@ def test_what_is_said_replaces_what_is_configured() -> None:
     ("files", "problem"),
     [
         (ShownFiles(cert="b", key="c"), "--ca"),
-        (ShownFiles(ca="a", cert="b"), "--cert and --key must be given together"),
+        (ShownFiles(ca="a", cert="b"), "--cert needs --key"),
     ],
 )
 def test_what_does_not_fit_together(files: ShownFiles, problem: str) -> None:

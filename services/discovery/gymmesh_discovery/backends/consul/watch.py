@@ -141,7 +141,9 @@ class ConsulWatch:
     def _fails(self, key: str, error: MeshError) -> None:
         if not self._failing:
             count = len(self._view.instances())
-            _log.warning("%s; the last list of %d instances is still used", error.message, count)
+            _log.warning(
+                "%s; this process still uses the last list (instances: %d)", error.message, count
+            )
         self._failing.add(key)
 
     def _answers(self, key: str) -> None:
@@ -196,7 +198,8 @@ class ConsulWatch:
         ids = Counter(one.id for one in instances)
         for one in [name for name, count in ids.items() if count > 1]:
             self._warnings.once(
-                f"two nodes in Consul list the instance '{one}'; only one of the two is used"
+                f"several nodes in Consul list the instance '{one}', so this process uses only one "
+                "of these entries. Give each instance its own id"
             )
         return instances
 

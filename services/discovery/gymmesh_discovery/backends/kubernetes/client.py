@@ -171,7 +171,7 @@ class KubernetesClient:
         if code in (401, 403):
             raise refusal(
                 f"Kubernetes at {self.address} rejects the credentials ({said}). "
-                f"Credentials: {self._access.hint}"
+                f"Check {self._access.hint}"
             )
         if code == 400:
             raise MeshError(

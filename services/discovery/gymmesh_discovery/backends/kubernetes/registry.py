@@ -156,7 +156,9 @@ class KubernetesRegistry(MemoryRegistry):
     def _fails(self, error: MeshError) -> None:
         if self._problem is None or self._problem.reason != error.reason:
             count = len(self._view.instances())
-            _log.warning("%s; the last list of %d instances is still used", error.message, count)
+            _log.warning(
+                "%s; this process still uses the last list (instances: %d)", error.message, count
+            )
         self._problem = error
 
     def _answers(self) -> None:

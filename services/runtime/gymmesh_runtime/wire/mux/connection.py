@@ -197,9 +197,7 @@ class MuxConnection:
             self._channel.leave(held)
             if exchange.broken and time.monotonic() - started < _SHORT_LIFE_S:
                 self._pause(
-                    self._away(
-                        "the last connection broke right after the connection opened; retry later"
-                    )
+                    self._away("the last connection broke right after opening; retry later")
                 )
             else:
                 self._failures = 0

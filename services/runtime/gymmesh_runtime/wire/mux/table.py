@@ -250,7 +250,7 @@ class CallTable:
         if number == 0 or number in self._incoming or number in self._refused:
             raise Violation(f"the peer used the call number {number} for a second call")
         if begin.more and len(self._refused) >= self._limits.calls:
-            raise Violation("the chunks of too many abandoned calls did not arrive")
+            raise Violation("the last chunks of too many ended calls did not arrive")
         payload = _checked(begin.payload)
         problem = self._problem_of(begin)
         if problem is not None:
