@@ -327,7 +327,7 @@ def limits_table(model: Model) -> str:
         most = [most_machines(model, layout, keeps) for layout in Layout]
         rows.append([what, *("never" if one is None else f"{_round(one):,}" for one in most)])
     rows.sort(key=lambda row: float("inf") if row[1] == "never" else float(row[1].replace(",", "")))
-    return table(["limit", *(f"machines, {one.value}" for one in Layout)], rows)
+    return table(["limit", *(f"machines ({one.value})" for one in Layout)], rows)
 
 
 def _round(value: int) -> int:
