@@ -56,7 +56,7 @@ class StateGone(Exception):
     """A verifier reads the state of a session that has ended. `why`: why it was not kept."""
 
     def __init__(self, environment: str, why: str = "") -> None:
-        keep = "Remove verify_needs_session = False from the class to keep the state"
+        keep = "Remove `verify_needs_session = False` from the class to keep the state"
         super().__init__(
             f"the verifier of {environment} reads the session's state, but the session of this "
             f"rollout has ended and the state was not kept{f': {why}' if why else f'. {keep}'}"
@@ -69,8 +69,8 @@ class SandboxGone(Exception):
     def __init__(self, environment: str) -> None:
         super().__init__(
             f"the verifier of {environment} uses the session's sandbox, but the sandbox ended with "
-            "the session. If the verifier can use a new sandbox, set verify_needs_session = False "
-            "in the environment's class"
+            "the session. If the verifier can use a new sandbox, set `verify_needs_session = "
+            "False` in the environment's class"
         )
 
 
@@ -84,6 +84,6 @@ class Blocked(Exception):
         self.method, self.place, self.seconds = method, place, seconds
         super().__init__(
             f"{method} is async and blocked the event loop for {seconds:.1f} s (limit: {limit_s:g} "
-            "s), so nothing else could run. Make the method a plain def, which runs in a thread, "
-            "or wrap the blocking call in await asyncio.to_thread(…)"
+            "s), so nothing else could run. Make the method a plain `def`, which runs in a thread, "
+            "or wrap the blocking call in `await asyncio.to_thread(…)`"
         )

@@ -52,7 +52,8 @@ class Expected:
         object.__setattr__(self, "turns", turns)
         if turns and not self.answer:
             raise TypeError(
-                "turns need an answer, because each expected turn ends with the answer. Set answer"
+                "'turns' need 'answer', because each expected turn ends with the answer. Set "
+                "'answer'"
             )
 
     @property
@@ -113,7 +114,7 @@ def as_list(given: ExpectedAnswers) -> list[Expected]:
     for one in answers:
         if not isinstance(one, Expected):
             raise TypeError(
-                f"expected returned {type(one).__name__}. Return an Expected, a "
+                f"expected() returned {type(one).__name__}. Return an Expected, a "
                 "list of them, or None"
             )
     return answers

@@ -70,7 +70,7 @@ class Task(msgspec.Struct, eq=False, dict=True, weakref=True):
         if not isinstance(row, Mapping):
             raise TaskInvalid("", "must be an object, like a line of a task file")
         if _PARAMS not in row and _PROMPT not in row:
-            raise TaskInvalid(_PROMPT, f"is missing. Add this key, or {_PARAMS}")
+            raise TaskInvalid(_PROMPT, f"is missing. Add this key or the key {_PARAMS}")
         conversation = _PARAMS if _PARAMS in row else _PROMPT
         params = row[_PARAMS] if _PARAMS in row else {"input": row[_PROMPT]}
         payload = {
@@ -90,7 +90,9 @@ class Task(msgspec.Struct, eq=False, dict=True, weakref=True):
         except CodecError as error:
             raise TaskInvalid(conversation, str(error)) from None
         except (TypeError, ValueError) as error:
-            raise TaskInvalid("", f"environment, agent, seed or tags: {error}") from None
+            raise TaskInvalid(
+                "", f"a value of the keys 'environment', 'agent', 'seed' or 'tags': {error}"
+            ) from None
         return Task(message)
 
     @property

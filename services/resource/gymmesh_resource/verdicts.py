@@ -135,7 +135,7 @@ def write_verification(
     given = outcome.reward if isinstance(outcome, Verdict) else outcome
     reward = message.reward = in_range(given, "the reward", reward_range)
     if earlier:
-        in_range(reward + earlier, "with the turns' rewards, the reward", reward_range)
+        in_range(reward + earlier, "the sum of the reward and the turns' rewards", reward_range)
     if isinstance(outcome, Verdict):
         _write_details(message, outcome)
     return reward

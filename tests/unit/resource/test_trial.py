@@ -261,7 +261,7 @@ def test_what_cannot_be_made_up_is_said(part: dict[str, Any]) -> None:
     ("environment", "check", "said"),
     [
         (Sharing(), "sessions", "share one state"),
-        (Silent(), "turns", "returned a Turn without say"),
+        (Silent(), "turns", "returned a Turn without `say`"),
         (Crowded(), "load", "sessions failed"),
         (Deaf(), "wrong calls", "Define call_other"),
         (NoSchema(), "tools", "not a JSON Schema"),

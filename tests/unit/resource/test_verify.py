@@ -139,7 +139,7 @@ async def test_a_sum_that_the_agent_makes_is_in_range_too() -> None:
         with pytest.raises(MeshError) as caught:
             await mesh.verifier.Verify(request, timeout=TIMEOUT)
     assert caught.value.reason == errors_pb2.ERROR_REASON_VERIFIER_FAULT
-    assert "with the turns' rewards, the reward is 1.5" in caught.value.message
+    assert "the sum of the reward and the turns' rewards is 1.5" in caught.value.message
 
 
 class Boundless(Paying):

@@ -181,7 +181,7 @@ async def test_no_bubblewrap_is_said_in_a_sentence(monkeypatch: pytest.MonkeyPat
 
 
 def test_an_interpreter_that_is_not_there() -> None:
-    with pytest.raises(SandboxUnavailable, match="set the option python"):
+    with pytest.raises(SandboxUnavailable, match="set the option 'python'"):
         find_python("/no/such/python")
 
 

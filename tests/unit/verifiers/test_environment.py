@@ -83,7 +83,7 @@ def test_a_start_that_fails_is_one_sentence(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text("import verifiers.v1\n")
     with pytest.raises(
-        DefinitionError, match=r"does not have the package verifiers\. Run .* -m pip install"
+        DefinitionError, match=r"does not have the package `verifiers`\. Run .* -m pip install"
     ):
         list(environment(script=script).tasks())
     with pytest.raises(DefinitionError, match="can't load the taskset: ValueError: no such set"):

@@ -245,8 +245,8 @@ class _Trial(EnvironmentCalls):
             turn = await self.resource.NextTurn(request, timeout=CALL_S)
         if not turn.items and not turn.done:
             raise Flaw(
-                "next_turn returned a Turn without say, but the episode is not over. "
-                "Set say, or done=True"
+                "next_turn returned a Turn without `say`, but the episode is not over. "
+                "Set `say`, or `done=True`"
             )
         return "the episode ended after one turn" if turn.done else "answers"
 
@@ -282,7 +282,7 @@ class _Trial(EnvironmentCalls):
             members = [await self._silent_member(task) for _ in range(2)]
             request = verify_pb2.VerifyGroupRequest(task=task, members=members)
             await self.verifier.VerifyGroup(request, timeout=CALL_S)
-        return "judged a group of two empty rollouts"
+        return "the verifier judged a group of two empty rollouts"
 
     async def _silent_member(self, task: rollout_pb2.Task) -> verify_pb2.GroupMember:
         """A rollout without any message, with its session's state if the environment keeps it."""
@@ -358,9 +358,9 @@ class _Trial(EnvironmentCalls):
         took = time.perf_counter() - started
         failed = [error for error in results if isinstance(error, BaseException)]
         if failed:
-            raise Flaw(f"{len(failed)} of {count} sessions failed, the first with: {failed[0]}")
+            raise Flaw(f"{len(failed)} of {count} sessions failed; the first error is: {failed[0]}")
         if left := len(self.service.sessions):
-            raise Flaw(f"{left} sessions are still open at the end of the check")
+            raise Flaw(f"sessions are still open at the end of the check: {left}")
         return f"{count} sessions at a time, {took / count * 1000:.1f} ms each"
 
 

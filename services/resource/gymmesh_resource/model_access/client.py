@@ -140,7 +140,7 @@ class Models:
         if running is not None:
             asking.close()
             raise RuntimeError(
-                "ask_sync would block the event loop. In async methods write await ask(…)"
+                "`ask_sync` would block the event loop. In async methods, write `await ask(…)`"
             )
         # The coroutine has its own bound.
         answer: ModelAnswer = asyncio.run_coroutine_threadsafe(asking, self._loop).result()

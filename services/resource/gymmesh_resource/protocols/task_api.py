@@ -117,8 +117,8 @@ def task_of(tasks: TaskTable, spec: Mapping[str, Any]) -> rollout_pb2.Task:
     if found is None:
         raise field_invalid(
             "task",
-            "does not name a task of this environment. Send split and index, or task_id, or a "
-            "whole row",
+            "does not name a task of this environment. Send 'split' and 'index', or 'task_id', or "
+            "a whole row",
         )
     return found
 

@@ -77,7 +77,11 @@ class TaskTable:
         """A task. Raises FIELD_INVALID for an unknown one, TASK_INVALID for a broken row."""
         found = self._split(split)
         if not 0 <= index < len(found):
-            raise _unknown("index", f"is {index}, but the split {split!r} has {len(found)} tasks")
+            raise _unknown(
+                "index",
+                f"is {index}, but must be below the number of tasks in the split {split!r}, "
+                f"{len(found)}",
+            )
         return self._named(found.task(index))
 
     def find(self, task_id: str) -> rollout_pb2.Task | None:

@@ -81,8 +81,8 @@ class BubblewrapSandbox(ProgramRunner):
         bwrap = shutil.which("bwrap")
         if not bwrap:
             raise SandboxUnavailable(
-                "bubblewrap is not installed on this machine. Install the Debian package "
-                "bubblewrap."
+                "bubblewrap is not installed on this machine. On Debian, run `apt-get "
+                "install bubblewrap`."
             )
         try:
             calls, first = filter_for(platform.machine()), first_process_for(platform.machine())
@@ -157,7 +157,7 @@ class BubblewrapSandbox(ProgramRunner):
             said = result.stderr.decode("utf-8", "replace").strip()[-300:]
             raise SandboxUnavailable(
                 f"The interpreter {python} does not run in the sandbox ({said}). Set the option "
-                "python to an interpreter below /usr."
+                "'python' to an interpreter below /usr."
             )
 
     @asynccontextmanager
@@ -242,5 +242,5 @@ def find_python(wanted: str | None) -> tuple[str, Path | None]:
             return str(path), path.parent.parent
     raise SandboxUnavailable(
         f"Programs can't reach a Python interpreter ({', '.join(candidates)}). Install Python "
-        "below /usr, or set the option python."
+        "below /usr, or set the option 'python'."
     )

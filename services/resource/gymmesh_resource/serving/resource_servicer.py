@@ -41,7 +41,7 @@ T = TypeVar("T")
 # 128 bits, so that an id cannot be guessed.
 _ID_BYTES = 16
 _SAID = (str, Image, responses_pb2.Item)
-_SAY = "set say to text, an image, an item or a list of these"
+_SAY = "set 'say' to text, an image, an item or a list of these"
 _PAGE = 100
 _LARGEST_PAGE = 1000
 # For an episode whose caller set no deadline.
@@ -300,11 +300,11 @@ def _items(
         return []
     parts = [said] if isinstance(said, _SAID) else said
     if not isinstance(parts, Sequence):
-        raise WrongResult(f"returned a Turn whose say is {type(parts).__name__}: {_SAY}", method)
+        raise WrongResult(f"returned a Turn whose 'say' is {type(parts).__name__}: {_SAY}", method)
     for part in parts:
         if not isinstance(part, _SAID):
             raise WrongResult(
-                f"returned a Turn whose say contains {type(part).__name__}: {_SAY}", method
+                f"returned a Turn whose 'say' contains {type(part).__name__}: {_SAY}", method
             )
     return [_item(part) for part in parts]
 

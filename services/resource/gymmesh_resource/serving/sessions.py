@@ -281,15 +281,15 @@ class SessionStore(Generic[S]):
         if self._limit_each and self._by_owner[identity] >= self._limit_each:
             raise MeshError(
                 errors_pb2.ERROR_REASON_SESSION_LIMIT,
-                f"The caller has {self._limit_each} open sessions on this instance, which is the "
-                "maximum for one caller.",
+                f"The caller has reached the maximum of open sessions for one caller on this "
+                f"instance: {self._limit_each}.",
                 metadata={"limit": str(self._limit_each)},
             )
         # Sessions that are being opened count too.
         if self._limit and len(self._by_request) >= self._limit:
             raise MeshError(
                 errors_pb2.ERROR_REASON_SESSION_LIMIT,
-                f"This instance has {self._limit} open sessions, which is the maximum.",
+                f"This instance has reached its maximum of open sessions: {self._limit}.",
                 metadata={"limit": str(self._limit)},
             )
 

@@ -125,7 +125,9 @@ class VerifyServicer:
         try:
             outcomes = await self._verify_group.call((task, members), deadline=deadline)
             if not isinstance(outcomes, Sequence) or len(outcomes) != len(members):
-                wrong = f"must return a list of {len(members)} verdicts, one for each member"
+                wrong = (
+                    f"must return a list with one verdict for each member, {len(members)} in all"
+                )
                 raise WrongResult(wrong, self._verify_group.function)
         except Exception as error:
             items = {

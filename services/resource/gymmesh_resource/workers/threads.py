@@ -94,7 +94,7 @@ class Threads:
             self._lost = [job for job in self._lost if not job.ended.is_set()]
         if len(self._lost) >= self._limit:
             raise ThreadsLost(
-                f"{len(self._lost)} threads are still busy with calls whose callers gave up "
+                f"All threads ({len(self._lost)}) are still busy with calls whose callers gave up "
                 "waiting."
             )
         try:

@@ -137,7 +137,7 @@ def test_the_image_is_the_services_for_the_task_or_one_that_is_built(tmp_path: P
          "task.toml environment.healthcheck: object missing required field `command`"),
         (harbor_task(f'{NEW}os = "windows"\n'), "task.toml environment.os: is 'windows'"),
         (harbor_task(f'{NEW}[verifier]\nenvironment_mode = "apart"\n'),
-         "task.toml verifier.environment_mode: is 'apart'; use shared or separate"),
+         "task.toml verifier.environment_mode: is 'apart'; use 'shared' or 'separate'"),
         (harbor_task(f'{NEW}[verifier]\nenvironment_mode = "shared"\n[verifier.environment]\n'),
          "task.toml verifier.environment: is set, but environment_mode is shared; "
          "remove this table, or set environment_mode to separate"),

@@ -175,7 +175,7 @@ def test_a_missing_package_is_one_sentence() -> None:
         list(made(args={"missing": True}).tasks())
     assert str(caught.value) == (
         f"The interpreter {sys.executable} lacks the package openai: run {sys.executable} -m pip "
-        "install inspect-ai openai, or set the option python to another interpreter."
+        "install inspect-ai openai, or set the option 'python' to another interpreter."
     )
 
 

@@ -43,8 +43,8 @@ def test_a_limit_is_evidence_and_the_explanation_is_the_scorers() -> None:
     ("given", "wanted", "problem"),
     [
         ((), None, "returned no score"),
-        (TWO, None, "set the option score to one of near.by.a, near.by.b"),
-        (TWO, "other", "the option score is other"),
+        (TWO, None, "set the option 'score' to one of near.by.a, near.by.b"),
+        (TWO, "other", "the option 'score' is other"),
         (TWO, "near.by.c", "can't convert"),
         ((score("word", {}, value="maybe"),), None, "returned 'maybe'"),
     ],

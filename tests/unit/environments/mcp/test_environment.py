@@ -389,12 +389,12 @@ async def test_the_example_tasks_are_sound() -> None:
 @pytest.mark.parametrize(
     ("server", "problem"),
     [
-        (ServerOptions(), "servers.one needs either a command or a url"),
+        (ServerOptions(), "servers.one needs either 'command' or 'url'"),
         (ServerOptions(command=["a"], url="http://a"), "either a command or a url"),
         (ServerOptions(command=["no-such-program"]), "there is no program 'no-such-program'"),
         (ServerOptions(url="localhost:80"), "servers.one.url"),
         (ServerOptions(url="http://a", cwd="/"), "env and cwd are only for a command"),
-        (ServerOptions(command=["true"], headers={"a": "b"}), "headers are only for a url"),
+        (ServerOptions(command=["true"], headers={"a": "b"}), "'headers' are only for 'url'"),
     ],
 )
 def test_a_server_that_cannot_be_meant_is_refused(server: ServerOptions, problem: str) -> None:

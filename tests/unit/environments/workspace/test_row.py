@@ -83,5 +83,5 @@ def test_files_come_from_the_environments_folder_alone(tmp_path: Path) -> None:
         with pytest.raises(TaskInvalid) as refused:
             environment.check_task(task(checks=CHECKS, **{key: value}))
         assert refused.value.field == key
-    with pytest.raises(TaskInvalid, match="option folder of the environment is not set"):
+    with pytest.raises(TaskInvalid, match="environment's option 'folder' is not set"):
         WorkspaceEnvironment().check_task(task(checks=CHECKS, folder="repo"))

@@ -27,8 +27,8 @@ _UNPACKED_LIMIT = 256 * 1024 * 1024
 INPUT_LIMIT = 4 * 1024 * 1024
 _NOTHING = "a program that does nothing would pass; add a test with another output"
 _TESTS_ELSEWHERE = (
-    "a task whose tests are not in the row. If the task has a single program, put its tests under"
-    " verifier_metadata.unit_tests"
+    "a task whose tests are not in the row. If the task has a single program, put the program's"
+    " tests under verifier_metadata.unit_tests"
 )
 # Where a row says in what language programs are written; some say there what people speak.
 _LANGUAGE_KEYS = ("language", "lang", "programming_language")
@@ -42,10 +42,10 @@ _FOREIGN = {
     "input_output": "has tests in a form that this environment cannot read; put the inputs and"
     " outputs of the tests under verifier_metadata.unit_tests",
     "test_list": "has separate assert statements; put the statements into a function"
-    " check(candidate) under the key test, and add the keys prompt and entry_point",
+    " check(candidate) under the key 'test', and add the keys 'prompt' and 'entry_point'",
     "competition_id": f"belongs to {_TESTS_ELSEWHERE}",
     "sub_steps": "has several programs that are judged together, which is not supported;"
-    " write one row for each program, with the keys prompt, test and entry_point",
+    " write one row for each program, with the keys 'prompt', 'test' and 'entry_point'",
     "instance_id": f"belongs to {_TESTS_ELSEWHERE}",
     "instance": f"belongs to {_TESTS_ELSEWHERE}",
 }
@@ -94,7 +94,7 @@ def suite_of(payload: Mapping[str, Any]) -> Suite:
     raise TaskInvalid(
         "verifier_metadata",
         "is missing; put the tests under verifier_metadata.unit_tests (inputs and outputs), or"
-        " write the keys of HumanEval: prompt, test and entry_point",
+        " write the keys of HumanEval: 'prompt', 'test' and 'entry_point'",
     )
 
 
@@ -123,8 +123,8 @@ def _unit_tests(metadata: Mapping[str, Any]) -> StdioSuite | CallSuite:
     if "unit_tests" not in metadata:
         raise TaskInvalid(
             where + "unit_tests",
-            "is missing; write the tests as inputs and outputs. Rows without tests, such as those "
-            "of bigcodebench, evalplus, code_fim or deepswe, can't be judged",
+            "is missing; write the tests as 'inputs' and 'outputs'. Rows without tests, such as "
+            "those of bigcodebench, evalplus, code_fim or deepswe, can't be judged",
         )
     tests: Mapping[str, Any] = _value(metadata, "unit_tests", where, dict, "an object")
     where += "unit_tests."
@@ -136,7 +136,8 @@ def _unit_tests(metadata: Mapping[str, Any]) -> StdioSuite | CallSuite:
         raise TaskInvalid(where + "inputs", "is empty; write at least one test")
     if len(inputs) != len(outputs):
         raise TaskInvalid(
-            where + "outputs", f"has {len(outputs)} entries, but inputs has {len(inputs)}"
+            where + "outputs",
+            f"must have as many entries as 'inputs': {len(inputs)}, not {len(outputs)}",
         )
     _check_sizes(inputs, outputs, where)
     if tests.get("fn_name") is None:
@@ -189,7 +190,7 @@ def _json(text: str, where: str) -> Any:
     except (ValueError, RecursionError):
         raise TaskInvalid(
             where,
-            "is not JSON; if the row has fn_name, each line of an input and each output must be "
+            "is not JSON; if the row has 'fn_name', each line of an input and each output must be "
             "JSON",
         ) from None
 
@@ -204,7 +205,7 @@ def _unpack(packed: str, where: str) -> Mapping[str, Any]:
     except (binascii.Error, zlib.error, ValueError, RecursionError):
         raise TaskInvalid(where, "is not zlib-compressed JSON in base64") from None
     if not isinstance(value, dict):
-        raise TaskInvalid(where, "must be an object with inputs and outputs")
+        raise TaskInvalid(where, "must be an object with 'inputs' and 'outputs'")
     return value
 
 

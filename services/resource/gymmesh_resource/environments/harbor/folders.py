@@ -81,7 +81,7 @@ def filled_in(env: Mapping[str, str], known: Mapping[str, str], place: str) -> d
         if wanted not in known and default is None:
             raise TaskRefused(
                 f"{place}.{name}",
-                f"needs the variable {wanted}; set {wanted} in the option variables",
+                f"needs the variable {wanted}; set {wanted} in the option 'variables'",
             )
         filled[name] = known.get(wanted, default or "")
     return filled

@@ -37,14 +37,15 @@ def differs(table: str) -> TaskRefused:
     return TaskRefused(
         place(f"{table}.network_mode"),
         "differs from the network of the sandbox, which cannot change during a task. Set the "
-        "option network for all tasks",
+        "option 'network' for all tasks",
     )
 
 
 def _network(table: str, mode: str, hosts: Sequence[str] | None) -> TaskNetwork:
     if mode not in _MODES:
         raise TaskRefused(
-            place(f"{table}.network_mode"), f"is {mode!r}; use no-network, public or allowlist"
+            place(f"{table}.network_mode"),
+            f"is {mode!r}; use 'no-network', 'public' or 'allowlist'",
         )
     if mode != "allowlist" and hosts:
         raise _hosts_refused(table)
@@ -62,5 +63,5 @@ def _network(table: str, mode: str, hosts: Sequence[str] | None) -> TaskNetwork:
 
 def _hosts_refused(table: str) -> TaskRefused:
     return TaskRefused(
-        place(f"{table}.allowed_hosts"), "works only with the network_mode allowlist"
+        place(f"{table}.allowed_hosts"), "works only with the network_mode 'allowlist'"
     )

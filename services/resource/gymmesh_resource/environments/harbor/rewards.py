@@ -82,7 +82,7 @@ def main_reward(rewards: Mapping[str, float], key: str) -> float:
         return next(iter(rewards.values()))
     raise NoReward(
         f"reward.json has the rewards {', '.join(map(repr, rewards))}, but no {key!r}; set the "
-        "option reward to one of the names in reward.json"
+        "option 'reward' to one of the names in reward.json"
     )
 
 

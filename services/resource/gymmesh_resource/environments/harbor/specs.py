@@ -85,5 +85,6 @@ class TaskSpecs:
         raise TaskRefused(
             "",
             "has a public network, which needs the option 'network'. To allow public networks, set "
-            "network to 'task'. To set another network for all tasks, set for example 'agent'",
+            "'network' to 'task'. To give all tasks the same network, set 'network' to 'agent', "
+            "for example",
         )

@@ -87,8 +87,8 @@ def _servers(tables: Sequence[McpServerTable]) -> tuple[TaskServer, ...]:
         if one.transport != "stdio":
             raise TaskRefused(
                 key,
-                f"has {one.name!r} with the transport {one.transport}; only the transport stdio is "
-                "supported, because no service runs beside the sandbox",
+                f"has {one.name!r} with the transport {one.transport!r}; only the transport "
+                "'stdio' is supported, because no service runs beside the sandbox",
             )
         if not one.command:
             raise TaskRefused(key, f"has {one.name!r} without a command")

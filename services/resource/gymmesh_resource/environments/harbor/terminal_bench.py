@@ -149,7 +149,7 @@ def _context(service: Mapping[str, Any]) -> str:
     if isinstance(build, str):
         return build
     if not isinstance(build, dict) or set(build) - {"context", "dockerfile"}:
-        raise TaskRefused(f"{_COMPOSE} build", "may have only the keys context and dockerfile")
+        raise TaskRefused(f"{_COMPOSE} build", "may have only the keys 'context' and 'dockerfile'")
     if build.get("dockerfile", "Dockerfile") not in ("Dockerfile", "./Dockerfile"):
         raise TaskRefused(f"{_COMPOSE} build.dockerfile", "must be Dockerfile")
     return str(build.get("context", "."))

@@ -41,8 +41,7 @@ def agents_box(folder: Path, said: TaskToml) -> TaskBox:
     if not machine.docker_image and not dockerfile:
         raise TaskRefused(
             f"{_AGENTS}/Dockerfile",
-            f"is missing, and {FILE} has no docker_image; add the Dockerfile or the key "
-            "docker_image",
+            f"is missing, and {FILE} has no key docker_image; add the Dockerfile or this key",
         )
     network, refused = _agents_network(said)
     return replace(
@@ -102,13 +101,13 @@ def _mode(verifier: VerifierTable, table: str) -> Literal["shared", "separate"] 
         return None
     if mode != "shared":
         raise TaskRefused(
-            place(f"{table}.environment_mode"), f"is {mode!r}; use shared or separate"
+            place(f"{table}.environment_mode"), f"is {mode!r}; use 'shared' or 'separate'"
         )
     if verifier.environment is not None:
         raise TaskRefused(
             place(f"{table}.environment"),
-            "is set, but environment_mode is shared; remove this table, or set environment_mode to "
-            "separate",
+            "is set, but environment_mode is 'shared'; remove this table, or set environment_mode "
+            "to 'separate'",
         )
     return "shared"
 
@@ -119,7 +118,7 @@ def _bare(machine: EnvironmentTable, table: str) -> TaskBox:
         if value:
             raise TaskRefused(place(f"{table}.{key}"), "is not supported")
     if machine.os.lower() != "linux":
-        raise TaskRefused(place(f"{table}.os"), f"is {machine.os!r}; only linux is supported")
+        raise TaskRefused(place(f"{table}.os"), f"is {machine.os!r}; only 'linux' is supported")
     if machine.workdir and not machine.workdir.startswith("/"):
         raise TaskRefused(place(f"{table}.workdir"), "is not an absolute path")
     return TaskBox(

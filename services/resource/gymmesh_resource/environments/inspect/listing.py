@@ -68,7 +68,7 @@ def not_loaded(error: PeerFault, task: str, python: str) -> DefinitionError:
             if error.message == f"No module named {module!r}":
                 return DefinitionError(
                     f"The interpreter {python} lacks the package {package}: run {python} -m pip "
-                    "install inspect-ai openai, or set the option python to another interpreter."
+                    "install inspect-ai openai, or set the option 'python' to another interpreter."
                 )
     problem = str(error).rstrip(".")
     return DefinitionError(f"The Inspect task {task} could not be loaded: {problem}.")

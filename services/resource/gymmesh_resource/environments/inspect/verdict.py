@@ -37,7 +37,8 @@ def verdict_of(answer: Mapping[str, Any], wanted: str | None) -> Outcome:
         if len(numbers) > 1:
             keys = ", ".join(f"{name}.{one}" for one in numbers)
             raise NoVerdict(
-                f"the scorer {name} returned several values; set the option score to one of {keys}"
+                f"the scorer {name} returned several values; set the option 'score' to one of "
+                f"{keys}"
             )
         key = next(iter(numbers), None)
     if key is None or key not in numbers:
@@ -64,8 +65,8 @@ def _chosen(scores: Mapping[str, Any], wanted: str | None) -> tuple[str, str | N
         if wanted.startswith(f"{name}."):
             return name, wanted[len(name) + 1 :]
     raise NoVerdict(
-        f"the option score is {wanted}, but the scorers returned only {', '.join(scores)}; set the "
-        "option score to one of these names"
+        f"the option 'score' is {wanted}, but the scorers returned only {', '.join(scores)}; set "
+        "the option to one of these names"
     )
 
 

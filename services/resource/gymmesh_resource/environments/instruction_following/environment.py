@@ -125,7 +125,9 @@ def _checks(task: Task, as_ifeval: bool) -> Bound:
         raise TaskInvalid(where, "must be a list of at least one instruction id")
     place, given = _field(task, "kwargs")
     if not isinstance(given, list) or len(given) != len(names):
-        raise TaskInvalid(place, f"must be a list with {len(names)} entries, one per instruction")
+        raise TaskInvalid(
+            place, f"must be a list with one entry for each instruction, {len(names)} in all"
+        )
     bound: Bound = []
     for index, (name, arguments) in enumerate(zip(names, given, strict=True)):
         if arguments is not None and not isinstance(arguments, dict):

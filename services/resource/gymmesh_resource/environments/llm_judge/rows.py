@@ -32,7 +32,7 @@ def mode_of(task: Task, wanted: Literal["auto"] | JudgingMode) -> JudgingMode:
         return "score"
     raise TaskInvalid(
         "expected_answer",
-        "is missing, and the keys rubric and judge_instructions are also missing; write one of "
+        "is missing, and the keys 'rubric' and 'judge_instructions' are also missing; write one of "
         "these three keys",
     )
 
@@ -121,7 +121,7 @@ def _criterion(line: Any, field: str, as_nemo: bool) -> Criterion:
     text = next((line[key] for key in _TEXT_KEYS if line.get(key)), None)
     if not isinstance(text, str) or not text.strip():
         raise TaskInvalid(
-            field, "has no text under any of the keys question, criterion and description"
+            field, "has no text under the key 'question', 'criterion' or 'description'"
         )
     if "operator" in line:
         raise TaskInvalid(
@@ -142,7 +142,7 @@ def _passes(value: Any, field: str, as_nemo: bool) -> bool:
     """The judge's verdict that fulfils a criterion: whether it is a yes."""
     said = value.strip().upper() if isinstance(value, str) else None
     if said is None or not (as_nemo or said in ("YES", "NO")):
-        raise TaskInvalid(field, f"must be YES or NO, not {str(value)[:40]!r}")
+        raise TaskInvalid(field, f"must be 'YES' or 'NO', not {str(value)[:40]!r}")
     return said != "NO"
 
 

@@ -157,7 +157,7 @@ class MathEnvironment(Environment[None]):
         except PoolError as error:
             # The first verdict starts its worker itself and reports why it cannot.
             _LOGGER.warning(
-                "the worker processes of the environment math could not start: %s", error
+                "the worker processes of the environment 'math' could not start: %s", error
             )
 
     @tool

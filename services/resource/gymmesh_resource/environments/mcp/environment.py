@@ -89,9 +89,11 @@ class McpEnvironment(Environment[_Servers]):
         """
         found = installed_version("mcp")
         if int(found.split(".")[0]) < _LIBRARY:
-            raise ValueError(f"the package mcp {found} is too old: run pip install 'gymmesh[mcp]'")
+            raise ValueError(
+                f"the package `mcp` {found} is too old: run pip install 'gymmesh[mcp]'"
+            )
         if not servers:
-            raise ValueError("servers is empty; name at least one server, with a command or a url")
+            raise ValueError("'servers' is empty; add at least one server, with 'command' or 'url'")
         for name, server in servers.items():
             check_server(name, server)
         self._servers = servers
@@ -187,7 +189,9 @@ class McpEnvironment(Environment[_Servers]):
     async def verify(self, session: Session[_Servers], rollout: Rollout) -> Outcome:
         """Compare the last message with `expected_answer`, or let the judge compare them."""
         if self._verdict == "none":
-            return Skipped("The environment's option verdict is none, so rollouts are not judged.")
+            return Skipped(
+                "The environment's option 'verdict' is 'none', so rollouts are not judged."
+            )
         expected = _expected(rollout.task)
         if self._verdict != "judge":
             contains = self._verdict == "contains"

@@ -35,7 +35,7 @@ def check_server(name: str, server: ServerOptions) -> None:
     """Raises ValueError, in one clause, for options that are contradictory or incomplete."""
     where = f"servers.{name}"
     if bool(server.command) == (server.url is not None):
-        raise ValueError(f"{where} needs either a command or a url")
+        raise ValueError(f"{where} needs either 'command' or 'url'")
     if server.url is not None:
         parts = urlsplit(server.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -43,10 +43,10 @@ def check_server(name: str, server: ServerOptions) -> None:
                 f"{where}.url is {server.url!r}; write the url as http://HOST:PORT/PATH"
             )
         if server.env or server.cwd:
-            raise ValueError(f"{where} has a url; env and cwd are only for a command")
+            raise ValueError(f"{where} has 'url'; 'env' and 'cwd' are only for 'command'")
         return
     if server.headers:
-        raise ValueError(f"{where} has a command; headers are only for a url")
+        raise ValueError(f"{where} has 'command'; 'headers' are only for 'url'")
     program = server.command[0]
     path = (os.environ | server.env).get("PATH")
     found = program if server.cwd and os.sep in program else shutil.which(program, path=path)

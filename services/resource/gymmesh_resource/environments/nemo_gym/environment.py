@@ -76,13 +76,13 @@ class NemoGymEnvironment(Environment[RemoteSession]):
         """
         if bool(model_server) != (protocol == "run"):
             raise ValueError(
-                "protocol: run requires the option model_server, and other protocols do not accept "
-                "model_server"
+                "the protocol 'run' requires the option 'model_server'; other protocols do not "
+                "accept this option"
             )
         if taskset and protocol != "run":
-            raise ValueError("taskset works only with protocol: run")
+            raise ValueError("the option 'taskset' works only with the protocol 'run'")
         if close_path and protocol != "tools":
-            raise ValueError("close_path works only with protocol: tools")
+            raise ValueError("the option 'close_path' works only with the protocol 'tools'")
         root, sent = check_url(url), headers or {}
         server = NemoServer(
             root,

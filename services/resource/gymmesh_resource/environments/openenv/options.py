@@ -27,12 +27,17 @@ def reset_data(task: Task) -> dict[str, Any]:
     """
     own = task.payload.get(_KEY, {})
     if not isinstance(own, dict):
-        raise TaskInvalid(_KEY, "must be an object with the keys seed, episode_id or reset")
+        raise TaskInvalid(_KEY, "must be an object with the keys 'seed', 'episode_id' or 'reset'")
     if unknown := sorted(own.keys() - _KEYS):
-        raise TaskInvalid(f"{_KEY}.{unknown[0]}", "is unknown. Put arguments of reset into `reset`")
+        raise TaskInvalid(
+            f"{_KEY}.{unknown[0]}",
+            "is unknown. Put arguments of the server's reset into the key 'reset'",
+        )
     further = own.get("reset", {})
     if not isinstance(further, dict):
-        raise TaskInvalid(f"{_KEY}.reset", "must be an object that has the arguments of reset")
+        raise TaskInvalid(
+            f"{_KEY}.reset", "must be an object with the arguments of the server's reset"
+        )
     data = dict(further)
     seed = own.get("seed", task.message.seed if task.message.HasField("seed") else None)
     if seed is not None:

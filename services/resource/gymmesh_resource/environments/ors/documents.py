@@ -51,16 +51,16 @@ def task_of(task: Task, split: str) -> dict[str, Any]:
     own = task.payload.get(_KEY)
     if not isinstance(own, dict):
         raise TaskInvalid(
-            _KEY, "must be an object with the key task, or with the keys index and split"
+            _KEY, "must be an object with the key 'task', or with the keys 'index' and 'split'"
         )
     if unknown := sorted(own.keys() - _KEYS):
         raise TaskInvalid(
-            f"{_KEY}.{unknown[0]}", "is unknown; the known keys are task, split and index"
+            f"{_KEY}.{unknown[0]}", "is unknown; the known keys are 'task', 'split' and 'index'"
         )
     if "task" in own:
         if own.keys() != {"task"} or not isinstance(own["task"], dict):
             raise TaskInvalid(
-                f"{_KEY}.task", "must be an object, and the keys index and split must be absent"
+                f"{_KEY}.task", "must be an object, and the keys 'index' and 'split' must be absent"
             )
         return {"task_spec": own["task"]}
     index, chosen = own.get("index"), own.get("split", split)

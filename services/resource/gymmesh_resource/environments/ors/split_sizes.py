@@ -41,12 +41,12 @@ def _problem(error: Exception) -> str:
             body = error.read(_SHOWN_BYTES).decode(errors="replace")
         said = f" and says {body!r}" if body else ""
         return (
-            f"the server answered {error.code}{said}. Check the options headers, key_variable, "
-            "environment and split"
+            f"the server answered {error.code}{said}. Check the options 'headers', "
+            "'key_variable', 'environment' and 'split'"
         )
     return (
         f"{type(error).__name__}: {error}"[:_SHOWN_BYTES]
-        + ". Start the server first, set the option tasks, or pass a task file"
+        + ". Start the server first, set the option 'tasks', or pass a task file"
     )
 
 

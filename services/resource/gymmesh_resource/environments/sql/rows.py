@@ -90,8 +90,8 @@ def _file(name: str, key: str, databases: Path | None) -> Path:
     if databases is None:
         raise TaskInvalid(
             key,
-            "names a file, but the option databases is not set. Set databases to the folder of the "
-            "file",
+            "names a file, but the option 'databases' is not set. Set 'databases' to the folder of "
+            "the file",
         )
     if not _NAME.fullmatch(name):
         raise TaskInvalid(key, "must be the name of a file, without a folder")

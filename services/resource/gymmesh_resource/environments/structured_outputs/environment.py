@@ -167,4 +167,4 @@ def _mode(task: Task) -> Literal["text", "tool_call"]:
             return "text"
         case "tool_call":
             return "tool_call"
-    raise TaskInvalid("response_mode", "must be text or tool_call")
+    raise TaskInvalid("response_mode", "must be 'text' or 'tool_call'")

@@ -284,13 +284,13 @@ class UserSimulatorEnvironment(Environment[Chat]):
         expectation = read_expectation(task.require("expected"), domain)
         if expectation.criteria and not self._judge:
             raise TaskInvalid(
-                "expected.criteria", "needs a judge model. Set the option judge to true"
+                "expected.criteria", "needs a judge model. Set the option 'judge' to true"
             )
         if not expectation.asked:
             raise TaskInvalid(
                 "expected",
-                "has no expectation; add at least one of the keys state, actions, say, dont_say "
-                "and criteria",
+                "has no expectation; add at least one of the keys 'state', 'actions', 'say', "
+                "'dont_say' and 'criteria'",
             )
         most = payload.get("max_turns", self._most)
         if not isinstance(most, int) or isinstance(most, bool) or not 1 <= most <= 1000:

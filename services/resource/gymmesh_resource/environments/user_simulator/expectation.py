@@ -105,12 +105,10 @@ def _state(value: Mapping[str, Any], domain: Domain) -> dict[str, Any] | None:
     for at, action in enumerate(actions):
         place = f"expected.actions[{at}]"
         if not isinstance(action, dict) or set(action) - {"name", "arguments"}:
-            raise TaskInvalid(place, "must be an object with name and arguments")
+            raise TaskInvalid(place, "must be an object with 'name' and 'arguments'")
         name, arguments = action.get("name"), action.get("arguments", {})
         if not isinstance(name, str) or not isinstance(arguments, dict):
-            raise TaskInvalid(
-                place, "must have a name that is text, and arguments that are an object"
-            )
+            raise TaskInvalid(place, "must have text under 'name' and an object under 'arguments'")
         try:
             state, _ = domain.call(state, name, arguments)
         except ToolError as error:

@@ -51,7 +51,7 @@ def shop_state(value: Any) -> dict[str, Any]:
     state = msgspec.convert(value, _ShopState)
     for number, order in state.orders.items():
         if order.customer not in state.customers:
-            raise ValueError(f"order {number} belongs to a customer that is not in customers")
+            raise ValueError(f"order {number} belongs to a customer that is not in 'customers'")
     checked: dict[str, Any] = msgspec.to_builtins(state)
     return checked
 

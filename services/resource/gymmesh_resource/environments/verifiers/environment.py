@@ -99,7 +99,7 @@ class VerifiersEnvironment(Environment[PlayedEpisode]):
         """
         given = {"id": taskset} if isinstance(taskset, str) else dict(taskset)
         if not isinstance(given.get("id"), str) or not given["id"]:
-            raise ValueError("taskset: the id is missing")
+            raise ValueError("taskset: the key 'id' is missing or empty")
         given["id"] = _place_of(given["id"])
         self._ours = solver == "ours"
         self._start_s = start_timeout_s
@@ -285,7 +285,7 @@ def _failed(
 def _start_problem(error: PeerFault, python: str) -> str:
     if isinstance(error, PeerRaised) and error.message.startswith(_NO_VERIFIERS):
         return (
-            f"The interpreter {python} does not have the package verifiers. Run {python} -m pip "
+            f"The interpreter {python} does not have the package `verifiers`. Run {python} -m pip "
             "install 'verifiers>=0.4'"
         )
     return f"the library verifiers can't load the taskset: {error}"

@@ -95,7 +95,7 @@ async def load(host: Any, params: dict[str, Any]) -> dict[str, Any]:
         _check_sandboxed(config)
     limit = params["limit"]
     if limit is None and not env.taskset.bounded:
-        raise ValueError("the taskset is infinite. Set the option limit to a number of tasks")
+        raise ValueError("the taskset is infinite. Set the option 'limit' to a number of tasks")
     _runner = Runner(env, list(itertools.islice(env.taskset, limit)))
     return {"tasks": len(_runner.tasks), "id": config.env_id}
 
@@ -196,7 +196,7 @@ def _check_sandboxed(config: Any) -> None:
             raise ValueError(
                 f"the harness {seat.id!r} of the agent {name!r} would run the model's commands "
                 "on this machine, without a sandbox. Choose another runtime (docker, podman, "
-                "prime), or set the option unsandboxed to true"
+                "prime), or set the option 'unsandboxed' to true"
             )
 
 
@@ -216,7 +216,8 @@ def _check_scored_alone(env: Any) -> None:
         problem = _needs_runner(probe)
     if problem:
         raise ValueError(
-            f"solver: ours can't judge this taskset, because {problem}. Use solver: theirs"
+            f"the option `solver: ours` can't judge this taskset, because {problem}. Use "
+            "`solver: theirs`"
         )
 
 
@@ -237,7 +238,9 @@ def _task(params: dict[str, Any]) -> Any:
     """The task of a row. Raises LookupError where the taskset has another in its place."""
     index, tasks = params["index"], runner().tasks
     if index >= len(tasks):
-        raise LookupError(f"is {index}, but the taskset has only {len(tasks)} tasks")
+        raise LookupError(
+            f"is {index}, but must be below the number of tasks in the taskset, {len(tasks)}"
+        )
     if (key := params.get("key")) and tasks[index].key != key:
         raise LookupError(
             f"is {index}, but the task at this index of the taskset is not the task of this row"

@@ -97,9 +97,13 @@ def _document(line: str, where: str) -> Document:
     key = _text(row, _ID_KEYS, where) or _text(row, ("url",), where)
     text = _text(row, _TEXT_KEYS, where)
     if not key:
-        raise DocumentError(f"{where} has no id. Add id, doc_id, _id or url.")
+        raise DocumentError(
+            f"{where} has no id. Add one of the keys 'id', 'doc_id', '_id' and 'url'."
+        )
     if not text.strip():
-        raise DocumentError(f"{where} has no text. Add text, contents, content or body.")
+        raise DocumentError(
+            f"{where} has no text. Add one of the keys 'text', 'contents', 'content' and 'body'."
+        )
     title = " ".join(_text(row, ("title",), where).split())
     return Document(key, _text(row, ("url",), where), (title or key)[:_TITLE], text.strip())
 

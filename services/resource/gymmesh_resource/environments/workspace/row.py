@@ -38,7 +38,7 @@ class InlineFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     def data(self) -> bytes:
         """Its bytes. Raises ValueError."""
         if (self.content is None) == (self.base64 is None):
-            raise ValueError("needs either the key content or the key base64")
+            raise ValueError("needs either the key 'content' or the key 'base64'")
         if self.content is not None:
             return self.content.encode("utf-8", "surrogatepass")
         try:

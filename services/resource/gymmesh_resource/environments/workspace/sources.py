@@ -26,9 +26,7 @@ class TaskFolder:
     def find(self, key: str, name: str) -> Path:
         """What a row names. Raises TaskInvalid."""
         if self._root is None:
-            raise TaskInvalid(
-                key, "names a file, but the option folder of the environment is not set"
-            )
+            raise TaskInvalid(key, "names a file, but the environment's option 'folder' is not set")
         found = (self._root / name).resolve()
         if not found.is_relative_to(self._root):
             raise TaskInvalid(key, f"{name!r} leads out of the environment's folder")

@@ -100,7 +100,7 @@ class OpenEnvSession:
                 if not isinstance(answer, str):
                     raise field_invalid(ANSWER, "must be text")
                 return message_observation(await self._playing().say(answer))
-        raise field_invalid("type", "of an action must be list_tools, call_tool or answer")
+        raise field_invalid("type", "of an action must be 'list_tools', 'call_tool' or 'answer'")
 
     def tools(self) -> list[responses_pb2.FunctionTool]:
         """The tools of the episode, or of the environment before there is one."""

@@ -76,10 +76,10 @@ class JsonRpc:
             if request.get("jsonrpc") != "2.0" or not isinstance(method, str):
                 raise _RpcError(
                     _INVALID_REQUEST,
-                    "Invalid request: send a JSON object with jsonrpc 2.0 and a method",
+                    "Invalid request: send a JSON object with 'jsonrpc': '2.0' and 'method'",
                 )
             if not isinstance(params, dict):
-                raise _RpcError(_INVALID_PARAMS, "params must be an object")
+                raise _RpcError(_INVALID_PARAMS, "'params' must be an object")
             result = await self._call(method, params, session)
             return {"jsonrpc": "2.0", "id": request_id, "result": result}
         except _RpcError as error:
@@ -104,7 +104,7 @@ class JsonRpc:
                 found = session or self._named(params, needed=True)
                 name, arguments = params.get("name"), params.get("arguments") or {}
                 if not isinstance(name, str) or not isinstance(arguments, dict) or found is None:
-                    raise _RpcError(_INVALID_PARAMS, "tools/call needs a name and arguments")
+                    raise _RpcError(_INVALID_PARAMS, "tools/call needs 'name' and 'arguments'")
                 return tool_result(await found.call(name, arguments))
         raise _RpcError(_NO_METHOD, f"Method not found: {method:.100}")
 

@@ -160,8 +160,8 @@ def load_task(params: dict[str, Any]) -> TaskEvaluation:
     if len(tasks) != 1:
         names = ", ".join(task.name for task in tasks) or "none"
         raise ValueError(
-            f"the option task names {len(tasks)} tasks ({names}); name exactly one task, such as "
-            "file.py@task"
+            f"the option 'task' must name exactly one task, such as file.py@task, but names "
+            f"{len(tasks)}: {names}"
         )
     if tasks[0].sample_source is not None:
         raise ValueError("the task creates its samples at run time, so gymmesh can't list them")

@@ -75,8 +75,8 @@ class JudgeApi(ModelAPI):
         """One answer of the judge. Raises what the service does."""
         if self._refused:
             raise RuntimeError(
-                "a scorer calls a model; to allow model calls of scorers, set the option judge: "
-                "true"
+                "a scorer calls a model; to allow model calls of scorers, set the option "
+                "`judge: true`"
             )
         if tools:
             raise RuntimeError("a scorer offers tools to the judge, but the judge can't call tools")

@@ -99,8 +99,8 @@ async def verify(_host: Any, params: dict[str, Any]) -> dict[str, Any]:
     session = _loaded[0].sessions[params["session"]]
     if session.api is None and not _loaded[0].ours:
         raise LookupError(
-            "no agent played the sample: with the option solver: own, the agent must be a program "
-            "with the option program: environment"
+            "no agent played the sample. With the option `solver: own`, the agent must be a "
+            "program with the option `program: environment`"
         )
     await session.judge(params["items"], params["stop"])
     return scores_of(await _finished(session, session.ended))

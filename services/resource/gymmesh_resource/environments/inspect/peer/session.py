@@ -106,7 +106,7 @@ class SampleSession:
             raise SampleFailed(
                 "the row's prompt does not have the choices that the solver shows. Either the "
                 "choices change with each run, or the row has another prompt. Set the option "
-                "solver: own"
+                "`solver: own`"
             )
         left_out: list[str] = []
         self._tools = {tool.name: tool for tool in await _definitions(tools, left_out)}
