@@ -159,7 +159,7 @@ async def test_a_task_without_choices_fails(tmp_path: Path) -> None:
     assert done.code != 0
     done.said(
         "AGENT FIELD_INVALID",
-        "has no choices (answers to select from), which the agent choices needs",
+        "has no choices (answers to select from), which the agent 'choices' needs",
     )
 
 

@@ -82,11 +82,11 @@ async def test_a_retry_gives_up_only_what_the_command_asks_for(
     figures = json.loads(again.out)
     assert (again.code, figures["requested"]) == (3, 6)
     assert (figures["completed"], figures["failed"], figures["not_finished"]) == (1, 5, 0)
-    again.said("5 rollouts match --retry but are outside --num-repeats and --limit")
+    again.said("rollouts that match --retry but are outside --num-repeats and --limit: 5")
     assert len(rows_of(folder / "rollouts.failures.jsonl")) == 5
     unknown = await gym(*asked, "-n", "3", "--resume", "--retry", "task=none", cwd=folder)
     unknown.said("--retry task=none: ")
-    unknown.said("have no task with this id")
+    unknown.said("has this id")
     assert unknown.code == 1
     rest = await gym(*asked, "-n", "3", "--limit", "2", "--resume", "--retry", "failed", cwd=folder)
     assert (rest.code, json.loads(rest.out)["completed"]) == (0, 6)

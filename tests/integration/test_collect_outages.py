@@ -161,7 +161,7 @@ async def test_a_run_ends_after_the_failures_that_it_may_have(
     endpoint.default = some_refused
     done = await gym(*bench.collect("--concurrency", "1", "--max-failures", "3"))
     assert done.code == 3
-    done.said("ended early: 3 rollouts failed, which is the limit")
+    done.said("ended early: the number of failed rollouts reached the limit of 3")
     summary = json.loads(done.out)
     assert summary["failed"] == 3
     assert summary["not_finished"] > 0

@@ -28,7 +28,7 @@ async def test_a_configuration_is_checked_without_starting_anything(tmp_path: Pa
         "defaults.environment: there is no environment 'math'",
         "defaults.agent: there is no agent 'tool_lop'; did you mean 'tool_loop'?",
         "there is no file none.py",
-        "environments.j: uses model 'judge', which is not in models",
+        "environments.j: uses model 'judge', which is not in `models`",
     ):
         assert part in done.out
     # Wrong keys and wrong classes are reported together.
@@ -72,8 +72,8 @@ async def test_the_options_of_agents_are_checked(tmp_path: Path) -> None:
         "tool_loop": "has no options; remove: surprise",
         "no_class": "use: there is no agent 'no_such_agent'",
         "unknown": "there is no known program 'codx'; did you mean 'codex'?",
-        "two": "program: set exactly one of program, command and function",
-        "nothing": "program: set exactly one of program, command and function",
+        "two": "program: set exactly one of the options 'program', 'command' and 'function'",
+        "nothing": "program: set exactly one of the options 'program', 'command' and 'function'",
         "other_key": "timeout: is not an option of the agent 'program'",
         "no_function": "function: 'no_such_module:run' cannot be imported",
         "no_list": "path: Expected `array`, got `str`",

@@ -81,7 +81,7 @@ def test_a_folder_that_is_there_is_left_alone(tmp_path: Path) -> None:
 def test_names_that_cannot_be(tmp_path: Path, name: str) -> None:
     done = gym(tmp_path, "env", "init", name)
     assert done.code == 2
-    assert "can't name an environment" in done.err
+    assert "is not a valid name of an environment" in done.err
     assert not list(tmp_path.iterdir())
 
 

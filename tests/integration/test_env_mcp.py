@@ -170,7 +170,7 @@ async def test_a_session_of_a_mesh_that_runs(folder: Path) -> None:
             assert await status(session["url"], f"Bearer {session['token']}") == (401, "")
         for name, said in (
             ("plain", "environments.plain.mcp={}"),
-            ("dsk", "Its environments: desk, plain"),
+            ("dsk", "Environments at this registry: desk, plain"),
         ):
             async with gym(folder, "env", "mcp", name, "--registry", at) as refused:
                 code, out, errors = await end(refused, None)

@@ -314,7 +314,7 @@ def cut_prompt(answer: dict[str, Any]) -> dict[str, Any]:
         ("vllm", no_ids, "no token ids"),
         ("vllm", fewer_logprobs, "log probabilities for 2 tokens"),
         ("sglang", not_sampled, "output_ids differ"),
-        ("sglang", cut_prompt, "prompt tokens but was sent"),
+        ("sglang", cut_prompt, "tokens were sent"),
         ("sglang", lambda answer: {"text": "ok"}, "no meta_info"),
     ],
 )

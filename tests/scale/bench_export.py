@@ -133,10 +133,21 @@ def _lines(names: list[str], source: Path) -> list[list[str]]:
 def main() -> None:
     """Runs the bench."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rows", type=int, default=100_000)
-    parser.add_argument("--only", default=",".join(CASES))
-    parser.add_argument("--folder", type=Path)
-    parser.add_argument("--write", action="store_true")
+    parser.add_argument(
+        "--rows", type=int, default=100_000, help="rows of the input (default: 100000)"
+    )
+    parser.add_argument(
+        "--only",
+        default=",".join(CASES),
+        metavar="FORMAT[,FORMAT...]",
+        help="export only to these formats (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--folder", type=Path, help="folder for the input and the outputs (default: /tmp)"
+    )
+    parser.add_argument(
+        "--write", action="store_true", help="write the figures to docs/reference/performance.md"
+    )
     parser.add_argument("--measure", nargs=3, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.measure:
@@ -150,11 +161,12 @@ def main() -> None:
                 out.write(orjson.dumps(row_of(number)) + b"\n")
         megabytes = rows.stat().st_size / 1e6
         lines = _lines(chosen.only.split(","), rows)
-    head = ["export", "records", "MB of input per second of CPU", "CPU, ratio to copying"]
-    head += ["CPU, ratio to the loop by hand", "memory, MB"]
+    head = ["export format", "records written", "MB of input per second of CPU"]
+    head += ["CPU / CPU of the loop *copying*", "CPU / CPU of the loop *by hand*"]
+    head += ["highest memory, MB"]
     text = (
-        f"The input has {chosen.rows:,} rows ({megabytes:,.0f} MB). In brackets: the memory of the "
-        f"loop *by hand*:\n\n{table(head, lines)}\n\n{machine()}"
+        f"The input has {chosen.rows:,} rows ({megabytes:,.0f} MB). Brackets have the memory of "
+        f"the loop *by hand*:\n\n{table(head, lines)}\n\n{machine()}"
     )
     print(text)
     if chosen.write:

@@ -1,4 +1,4 @@
-"""What one rollout costs: our layouts beside a bare aiohttp loop and two peers, in one run.
+"""Measures the CPU time of one rollout in gymmesh, a bare aiohttp loop and two peers.
 
 One rollout: two model calls over HTTP to a fake endpoint in a process of its own, one tool call,
 a verdict by string match; with ours every event delivered, the row and the journal on disk.
@@ -179,13 +179,13 @@ _SIZES: Final = (
 
 
 def _label(point: _Point) -> str:
-    late = f"0–{point[1] * 1e3:.0f} ms" if point[1] else "0"
-    return f"{point[0]}, {late}"
+    late = f"0–{point[1] * 1e3:.0f} ms" if point[1] else "0 ms"
+    return f"{point[0]} in flight, {late}"
 
 
 def _line(point: _Point, found: dict[str, Found]) -> str:
     floor = found["floor"]
-    parts = [f"{_label(point):>14}"]
+    parts = [f"{_label(point):>24}"]
     for name, one in found.items():
         against = ratio(one, floor, point)
         parts.append(f"{name} {_shown(cpu_ms(one, point), 2)} ({_shown(against, 2)} ×)")
@@ -241,16 +241,17 @@ def report(found: dict[str, Found], points: Sequence[_Point]) -> str:
         if not one.absent
     ]
     sections = [
-        "CPU in milliseconds per rollout, all processes together; in brackets the ratio to the "
-        "bare loop:",
+        "CPU time per rollout in milliseconds, all processes of a contender together. Brackets "
+        "have the ratio to the bare loop:",
         table([_POINT, *heads], cost),
         "Rollouts per second:",
         table([_POINT, *heads], speeds),
         *_of_tls(found, points),
         *_counted(found, points),
         *_against_peers(found, points),
-        "The next table shows the memory (PSS, the proportional set size) and the time from the "
-        "start command until the contender is ready. The collector's process is included:",
+        "Memory (PSS, the proportional set size) of all processes of a contender, and the time "
+        "from the start command until the contender is ready. The figures include the "
+        "collector's process:",
         table(_SIZES, size),
         *[
             f"{_title(name, one)}: ABSENT ({one.absent})."
@@ -292,7 +293,8 @@ def _counted(found: dict[str, Found], points: Sequence[_Point]) -> list[str]:
         every = [one.instructions for counts in found[name].counts.values() for one in counts]
         instructions.append(f"{statistics.median(every) / 1e3:,.0f}")
     return [
-        "Thousand cycles of the processor per rollout, in user space and the kernel:",
+        "Processor cycles per rollout in thousands, in user space and in the kernel. Brackets "
+        "have the ratio to the bare loop:",
         table([_POINT, *heads], [*rows, instructions]),
     ]
 
@@ -310,7 +312,11 @@ def _against_peers(found: dict[str, Found], points: Sequence[_Point]) -> list[st
         return []
     ours = [_title(name, one) for name, one in found.items() if name in LAYOUTS]
     heads = ["peer", _POINT, *ours]
-    return ["CPU of each peer, divided by the CPU of each layout of gymmesh:", table(heads, rows)]
+    return [
+        "CPU of a peer, divided by the CPU of the layout in the column's head. For example, 2.0 "
+        "means that the peer takes twice as much CPU as gymmesh in this layout:",
+        table(heads, rows),
+    ]
 
 
 def misses(found: dict[str, Found]) -> list[str]:
@@ -320,7 +326,10 @@ def misses(found: dict[str, Found]) -> list[str]:
         for late_s in (0.0, _LATE_S):
             one = ratio(found[name], found["floor"], (512, late_s)) if name in found else None
             if one is not None and one > most:
-                lines.append(f"{name}, {_label((512, late_s))}: {one:.2f} ×, the target is {most}")
+                lines.append(
+                    f"{name}, {_label((512, late_s))}: {one:.2f} × the CPU of the bare loop, "
+                    f"target at most {most} ×"
+                )
             lines += _too_near(found, name, (512, late_s))
     return lines
 
@@ -330,7 +339,7 @@ def _too_near(found: dict[str, Found], name: str, point: _Point) -> list[str]:
     peers = [peer for peer in PEERS if peer in found and name in found]
     times = {peer: ratio(found[peer], found[name], point) for peer in peers}
     return [
-        f"{peer} beside {name}, {_label(point)}: {one:.1f} ×, the target is {CHEAPER:.0f}"
+        f"{peer}, {_label(point)}: {one:.1f} × the CPU of {name}, target at least {CHEAPER:.0f} ×"
         for peer, one in times.items()
         if one is not None and one < CHEAPER
     ]
@@ -339,12 +348,31 @@ def _too_near(found: dict[str, Found], name: str, point: _Point) -> list[str]:
 def main() -> int:
     """Prints the figures and writes the section."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="a tenth of the work; writes nothing")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--in-flight", type=int, nargs="+", default=[1, 64, 512])
+    parser.add_argument(
+        "--quick", action="store_true", help="do a tenth of the work, and don't write the page"
+    )
+    parser.add_argument("--rounds", type=int, default=5, help="rounds at each point (default: 5)")
+    parser.add_argument(
+        "--in-flight",
+        type=int,
+        nargs="+",
+        default=[1, 64, 512],
+        help="numbers of rollouts in flight (default: 1 64 512)",
+    )
     everyone = ["floor", *LAYOUTS, "mtls", "plain", *PEERS]
-    parser.add_argument("--only", nargs="+", choices=everyone, default=everyone)
-    parser.add_argument("--one-processor", action="store_true", help="all on one processor")
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        choices=everyone,
+        default=everyone,
+        help="measure only these contenders and the floor (the bare loop); don't write the page",
+    )
+    parser.add_argument(
+        "--one-processor",
+        action="store_true",
+        help="run the model endpoint and all contenders on one processor, without the peers, "
+        "with 512 rollouts in flight",
+    )
     arguments = parser.parse_args()
     if arguments.one_processor:
         everyone, arguments.in_flight = ["floor", *LAYOUTS], [512]
@@ -357,7 +385,7 @@ def main() -> int:
     text = report(found, points)
     print(f"\n{text}\n")
     for line in misses(found):
-        print(f"not reached: {line}")
+        print(f"target missed: {line}")
     if not arguments.quick and names == everyone:
         name = "make bench, one processor" if arguments.one_processor else "make bench"
         write_section(name, text)

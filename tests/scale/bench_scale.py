@@ -1,4 +1,4 @@
-"""Much at once: rollouts that wait for their model, rollouts that end, conversations that grow.
+"""Measures many rollouts at the same time, a long run, and long conversations.
 
     python tests/scale/bench_scale.py [--quick] [--only PART …]
 
@@ -97,14 +97,25 @@ def _allow_files() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     if hard < _FILES:
-        print(f"warning: only {hard} open files are allowed, {_FILES} may be needed")
+        print(
+            f"warning: this user may open {hard} files per process, and the bench can need "
+            f"{_FILES}. Raise the limit with ulimit -n or in /etc/security/limits.conf"
+        )
 
 
 def main() -> int:
     """Prints the figures and writes the section."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="a tenth of the work; writes nothing")
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument(
+        "--quick", action="store_true", help="do a tenth of the work, and don't write the page"
+    )
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        choices=PARTS,
+        default=PARTS,
+        help="run only these parts, and don't write the page (default: all parts)",
+    )
     arguments = parser.parse_args()
     _allow_files()
     share = 10 if arguments.quick else 1
@@ -127,7 +138,7 @@ def main() -> int:
         texts.append(text)
         missed += lines
     for line in missed:
-        print(f"not reached: {line}")
+        print(f"target missed: {line}")
     if not arguments.quick and set(arguments.only) == set(PARTS):
         write_section("make bench-scale", "\n\n".join([*texts, machine()]))
     return 1 if missed else 0

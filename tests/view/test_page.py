@@ -211,7 +211,7 @@ def test_what_is_not_there_says_so(browser: Any, address: str) -> None:
     page.wait_for_selector("a.open")
     show(page, "#/?page=900", ".empty")
     assert (
-        page.locator(".empty").inner_text() == "There is no such page: the table has fewer pages."
+        page.locator(".empty").inner_text() == "The table has fewer pages. Select an earlier page."
     )
     show(page, "#/?tool=nosuch", ".empty")
     assert page.locator(".empty").inner_text() == "No rollouts match these filters."

@@ -168,8 +168,8 @@ class _Audit:
             await self._stability(tried)
         about = self._player.about
         self._notes += [
-            f"the attack {name} loses on {count} tasks. A verifier may reject this form of the "
-            "answer"
+            f"number of tasks on which the attack {name} loses: {count}. A verifier may "
+            "reject this form of the answer"
             for name, count in self._losses.items()
         ]
         found = with_reasons(self._findings, self._options.deliberate or ())

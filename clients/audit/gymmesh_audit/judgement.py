@@ -115,7 +115,10 @@ def target_of(
             continue
         floor = baseline if baseline is not None else 0.0
         if one.reward <= max(floor, 0.0) + _ROUNDING and one.reward < 1.0 - _ROUNDING:
-            detail = f"it earns {one.reward:g}, but an empty answer earns at least as much"
+            detail = (
+                f"the expected answer earns {one.reward:g}, but an empty answer earns at "
+                "least as much"
+            )
             findings.append(_found(one, "loses", detail))
             continue
         best = one.reward if best is None else max(best, one.reward)
@@ -123,7 +126,10 @@ def target_of(
         if best is not None and one.reward is not None and not one.fault:
             low = one.reward < best - _ROUNDING
             if low and one.reward > max(baseline or 0.0, 0.0) + _ROUNDING:
-                detail = f"it earns {one.reward:g}, but another expected answer earns {best:g}"
+                detail = (
+                    f"this expected answer earns {one.reward:g}, but another expected answer "
+                    f"earns {best:g}"
+                )
                 findings.append(_found(one, "loses", detail))
     if win_reward is not None:
         return win_reward, findings
@@ -143,10 +149,12 @@ def judged(played: Iterable[Played], target: float | None) -> list[Weakness]:
             continue
         won = _wins(one, target)
         if won and one.attack.wins is False:
-            findings.append(_found(one, "wins", f"it earns {one.reward:g}, a win needs {target:g}"))
+            findings.append(
+                _found(one, "wins", f"the answer earns {one.reward:g}, a win needs {target:g}")
+            )
         if not won and one.attack.wins is True:
             findings.append(
-                _found(one, "loses", f"it earns {one.reward:g}, a win needs {target:g}")
+                _found(one, "loses", f"the answer earns {one.reward:g}, a win needs {target:g}")
             )
     return findings
 
@@ -165,7 +173,7 @@ def without_echoes(
     if not wins or not won.issuperset(CONTENT_FREE) or not (every or SILENCE in won):
         return list(found)
     first = next((one for one in wins if one.attack == SILENCE), wins[0])
-    more = f"{first.detail}. {len(wins) - 1} other wrong answers also win"
+    more = f"{first.detail}. Other wrong answers that also win: {len(wins) - 1}"
     return [
         *(one for one in found if one.problem != "wins"),
         replace(

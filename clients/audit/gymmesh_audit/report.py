@@ -29,7 +29,10 @@ code { background: #f4f4f4; padding: 0 .2rem; overflow-wrap: anywhere }
 def lines(report: Report) -> Iterator[str]:
     """The report for a terminal, without colours."""
     title = f"{report.environment} (verifier {report.version or 'without a version'})"
-    yield f"{title}: {report.tasks} tasks, {report.golds} with an expected answer"
+    yield (
+        f"{title}: {report.tasks} task{'' if report.tasks == 1 else 's'}, {report.golds} "
+        "with an expected answer"
+    )
     for kind in KINDS:
         share = report.shares[kind]
         if share.played:
@@ -123,7 +126,9 @@ def _page(report: Report) -> str:
 
 def _faults(report: Report) -> str:
     """How many findings remain to be fixed, and how many deliberate entries have none."""
-    found = f"{len(report.open_weaknesses)} findings"
+    found = (
+        f"{len(report.open_weaknesses)} finding{'' if len(report.open_weaknesses) == 1 else 's'}"
+    )
     if not report.idle:
         return found
     return f"{found}, {len(report.idle)} deliberate entries without a finding"
@@ -155,7 +160,10 @@ def _alike(found: Sequence[Weakness]) -> Iterator[list[Weakness]]:
 
 def _line(one: Weakness, alike: int) -> str:
     if alike > 1:
-        more = f"and {alike - 1} more {one.kind} attacks; first on task {one.task_id}: {one.detail}"
+        more = (
+            f"and {alike - 1} more attacks of the kind `{one.kind}`; first on task "
+            f"{one.task_id}: {one.detail}"
+        )
         return f"{one.key} {one.problem}, {more}"
     where = f"in {one.count} of {one.tries} cases; first on task {one.task_id}: {one.detail}"
     return f"{one.key} {one.problem} {where}" + (f"; {one.shown}" if one.shown else "")

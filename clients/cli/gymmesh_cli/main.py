@@ -89,7 +89,9 @@ class LazyGroup(click.Group):
             import difflib
 
             near = difflib.get_close_matches(args[0], _COMMANDS, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(_COMMANDS)}"
+            hint = (
+                f"did you mean {near[0]!r}?" if near else f"known commands: {', '.join(_COMMANDS)}"
+            )
             ctx.fail(f"no such command {args[0]!r}; {hint}")
         return super().resolve_command(ctx, args)
 

@@ -191,7 +191,9 @@ class _MessageWriter:
         if role == "developer" and not self._style.developer_role:
             role = "system"
         if role not in ("system", "developer", "user"):
-            raise WrongItem(f".role: must be system, developer, user or assistant, not {role!r}")
+            raise WrongItem(
+                f".role: must be 'system', 'developer', 'user' or 'assistant', not {role!r}"
+            )
         self.messages.append({"role": role, "content": content})
 
     def _tool_call(self, item: Json) -> None:
@@ -233,7 +235,7 @@ class _MessageWriter:
             return
         parts = item.get("content") or item.get("summary") or []
         if not isinstance(parts, list):
-            raise WrongItem(": content and summary must be lists")
+            raise WrongItem(": 'content' and 'summary' must be lists")
         texts = [part["text"] for part in parts if isinstance(part, dict) and "text" in part]
         if not texts:
             self.losses["reasoning without readable text"] += 1

@@ -30,16 +30,16 @@ class Selection:
     def refusal(self, rollout: StoredRollout) -> str:
         """Why a rollout is skipped, in a few words; empty if it is selected."""
         if rollout.failed:
-            return "failed"
+            return "failed rollouts"
         if self.environments and rollout.environment not in self.environments:
-            return "of other environments"
+            return "rollouts of other environments"
         if self.whole and rollout.stop_reason in CUT_SHORT:
-            return "cut short by a limit"
+            return "rollouts cut short by a limit"
         if self.min_reward is not None:
             if rollout.reward is None:
-                return "without a reward"
+                return "rollouts without a reward"
             if rollout.reward < self.min_reward:
-                return f"with a reward below {self.min_reward:g}"
+                return f"rollouts with a reward below {self.min_reward:g}"
         return ""
 
 

@@ -146,7 +146,8 @@ def kept(file: Path) -> KeptSandbox:
         raise ConfigError(f"{file} can't be read: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, binascii.Error):
         raise ConfigError(
-            f"{file} is not a lease file; create one with `gym-cli sandbox run --keep FILE`"
+            f"{file} is not a lease file; create a lease file with `gym-cli sandbox run "
+            "--keep FILE`"
         ) from None
     grant = grant_pb2.SandboxGrant(sandbox=ref, lease=lease)
     return KeptSandbox(texts["address"], texts["service"], grant)

@@ -95,7 +95,9 @@ def _how_to_have(
     option = f"--verifier {shlex.quote(use)}"
     if len(names) > 1:  # which one verifier would judge all
         option = f"--set {shlex.quote(f'environments.{name}.use={use}')}"
-    return f"the rollouts' run used {use}: pass {option}, or the run's --config"
+    return (
+        f"the run of these rollouts used the verifier {use}: pass {option}, or the run's --config"
+    )
 
 
 @asynccontextmanager

@@ -181,7 +181,7 @@ def task_of_row(row: Mapping[str, Any]) -> dict[str, Any]:
         return task_written(written, "task")
     messages = rest.pop("messages", None)
     if messages is None:
-        raise UserError("the row has neither task nor messages; add one of these keys")
+        raise UserError("the row has neither the key 'task' nor 'messages'; add one of these keys")
     return {"prompt": [dict(one) for one in messages], **rest}
 
 

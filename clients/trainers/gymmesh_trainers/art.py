@@ -201,9 +201,9 @@ class ArtGroups:
         tokens, logprobs = sample.tokens, sample.logprobs
         if not logprobs:
             raise UserError(
-                f"rollout {rollout.id} of task {rollout.task.id}: its log probabilities are "
-                "missing or of different distributions. ART needs a log probability for every "
-                "sampled token, and one distribution for all"
+                f"rollout {rollout.id} of task {rollout.task.id}: log probabilities are "
+                "missing, or come from different distributions. ART needs a log probability "
+                "for every sampled token, and one distribution for all"
             )
         messages: list[Any] = []
         for message in chat["messages"]:

@@ -71,7 +71,7 @@ class TransformersEngine(Engine):
         """Sample an answer. Raises ValueError for what `generate` is not asked to do here."""
         if params.stop:
             raise ValueError(
-                "stop: TransformersEngine stops only at the tokenizer's stop token; remove stop"
+                "stop: TransformersEngine stops only at the tokenizer's stop token; remove `stop`"
             )
         done: asyncio.Future[Generation] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Waiting(prompt, params, done))

@@ -207,7 +207,7 @@ def executor_output(rollout: Rollout, lost: LostTokens, *, wants_logprobs: bool)
     reward = None if sample is None else rollout.reward_of(sample.actor)
     if sample is None or reward is None:
         raise UserError(
-            f"rollout {rollout.id}: has no tokens or no reward, so OpenRLHF can't train it"
+            f"rollout {rollout.id} has no tokens or no reward, so OpenRLHF can't train it"
         )
     mask = sample.mask
     edges = [0, *mask, 0]

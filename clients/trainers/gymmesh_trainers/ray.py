@@ -87,9 +87,7 @@ async def placed(
     options = dict(resources or {})
     for key in ("max_restarts", "name"):
         if key in options:
-            raise UserError(
-                f"resources: {key}: is not supported for cells, see gymmesh_trainers.ray"
-            )
+            raise UserError(f"resources: cells don't support {key!r}; see gymmesh_trainers.ray")
     if not ray.is_initialized():
         raise UserError("Ray is not connected. Call ray.init first, or run in a job of the cluster")
     encoded = msgspec.json.encode(config)

@@ -70,7 +70,10 @@ class TinkerEngine:
     async def __call__(self, prompt: list[int], params: SamplingParams) -> Generation:
         """Sample an answer. Raises ValueError for parameters that Tinker doesn't have."""
         if params.stop:
-            raise ValueError("stop: Tinker can't stop at texts and at token ids in one call")
+            raise ValueError(
+                "stop: Tinker can't stop at texts and at token ids in one call; use only "
+                "texts or only token ids"
+            )
         if params.min_p:
             raise ValueError("min_p: Tinker does not support min_p; remove min_p")
         asked = params.as_dict()
@@ -151,9 +154,9 @@ def _transitions(rollout: Rollout, sample: TrainingSample) -> list[types.Transit
     tokens, logprobs = sample.tokens, sample.logprobs
     if not logprobs:
         raise UserError(
-            f"rollout {rollout.id} of task {rollout.task.id}: its log probabilities are missing or "
-            "of different distributions. Tinker needs a log probability for every sampled token, "
-            "and one distribution for all"
+            f"rollout {rollout.id} of task {rollout.task.id}: log probabilities are missing, "
+            "or come from different distributions. Tinker needs a log probability for every "
+            "sampled token, and one distribution for all"
         )
     stretches = _stretches(sample)
     return [

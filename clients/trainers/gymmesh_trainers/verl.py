@@ -172,7 +172,9 @@ def task_of_row(row: Mapping[str, Any]) -> dict[str, Any]:
     if written is not None:
         return task_written(written, "extra_info.task")
     if row.get("raw_prompt") is None:
-        raise UserError("the row has neither extra_info.task nor raw_prompt; add one of these keys")
+        raise UserError(
+            "the row has neither 'extra_info.task' nor 'raw_prompt'; add one of these keys"
+        )
     truth = (row.get("reward_model") or {}).get("ground_truth")
     task = {"prompt": [dict(one) for one in row["raw_prompt"]], **extra}
     return task if truth is None else {"expected_answer": truth, **task}
@@ -189,12 +191,12 @@ def loop_outputs(
     """
     last = rollout.last_sample
     if last is None:
-        raise UserError(f"rollout {rollout.id}: has no tokens, so veRL can't train it")
+        raise UserError(f"rollout {rollout.id} has no tokens, so veRL can't train it")
     if rollout.reward_of(last.actor) is None:
         raise UserError(
-            f"rollout {rollout.id} of task {rollout.task.id}: has no reward, so veRL would "
-            "compute a reward with its own function. Use an environment that returns a verdict "
-            "for each rollout"
+            f"rollout {rollout.id} of task {rollout.task.id} has no reward, so veRL would "
+            "compute a reward with its own function. Use an environment that returns a "
+            "verdict for each rollout"
         )
     samples = lost.all_of_one_reward(rollout, most, room=room)
     return [_fields(rollout, sample, most) for sample in samples]

@@ -93,8 +93,8 @@ def outputs_of_runs(names: Iterable[str]) -> list[Path]:
             )
         if len(outputs) > 1 and name != "live":
             raise UserError(
-                f"--run {name}: {len(outputs)} runs have an id that begins with {name}. Pass "
-                "more of the id"
+                f"--run {name}: several runs have an id that begins with {name} "
+                f"({len(outputs)}). Pass more characters of the id"
             )
         found += map(Path, outputs)
     return found

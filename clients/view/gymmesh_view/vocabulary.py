@@ -145,7 +145,7 @@ class _Decoder:
             kinds = {"ByteLevel"}
         if unknown := kinds - _KINDS:
             raise _Unknown(
-                f"its decoder is of an unknown type: {clean(', '.join(sorted(unknown)))[:80]}"
+                f"the decoder has an unknown type: {clean(', '.join(sorted(unknown)))[:80]}"
             )
         self._byte_level = "ByteLevel" in kinds
         self._bytes = "ByteFallback" in kinds or file.model.byte_fallback

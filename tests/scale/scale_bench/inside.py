@@ -108,8 +108,9 @@ def measure(rollouts: int = ROLLOUTS) -> dict[str, float]:
 def report(found: dict[str, float], rollouts: int = ROLLOUTS) -> str:
     """Part of the page's section."""
     return (
-        f"{rollouts:,} rollouts in flight in one process, parked in a model that the process holds "
-        f"itself: {found['kb']:.1f} KB for each, {found['mb']:.0f} MB in all."
+        f"Part `inside`: {rollouts:,} rollouts waited in one process, for a model in the same "
+        f"process. Each rollout took {found['kb']:.1f} KB of memory, all rollouts together "
+        f"{found['mb']:.0f} MB."
     )
 
 

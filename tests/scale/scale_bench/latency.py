@@ -143,18 +143,20 @@ def report(found: dict[tuple[str, int], dict[str, float]]) -> str:
         ]
         for (layout, in_flight), one in found.items()
     ]
-    heads = ["", "in flight", "the model takes", "rollouts a second"]
-    heads += [f"{call} call, {at}, ms" for call in ("model", "tool") for at in ("p50", "p99")]
+    heads = ["layout", "rollouts in flight", "model's latency", "rollouts per second"]
+    heads += [f"time added to a model call, {at}, ms" for at in ("p50", "p99")]
+    heads += [f"time of a tool call, {at}, ms" for at in ("p50", "p99")]
     return (
-        f"What the mesh adds to a model call, and what a tool call takes:\n\n{table(heads, rows)}"
+        "Part `latency`: the time that gymmesh adds to a model call, and the time of a tool call:"
+        f"\n\n{table(heads, rows)}"
     )
 
 
 def misses(found: dict[tuple[str, int], dict[str, float]]) -> Sequence[str]:
     """One sentence for each limit that was not kept."""
     return [
-        f"{layout}, {in_flight} in flight: p99 of a {call} call {one[f'{call}_p99']:.1f} ms, "
-        f"not {MOST_MS[in_flight]:g}"
+        f"{layout}, {in_flight} rollouts in flight: the p99 of a {call} call is "
+        f"{one[f'{call}_p99']:.1f} ms, limit {MOST_MS[in_flight]:g} ms"
         for (layout, in_flight), one in found.items()
         for call in ("model", "tool")
         if one[f"{call}_p99"] > MOST_MS.get(in_flight, float("inf"))

@@ -56,7 +56,9 @@ def _wait_for(model: Endpoint, calls: int) -> None:
     deadline = time.monotonic() + _SOON_S
     while (waiting := model.waiting()) < calls:
         if time.monotonic() > deadline:
-            raise TimeoutError(f"only {waiting} calls of {calls} were in flight")
+            raise TimeoutError(
+                f"{waiting} model calls were in flight after {_SOON_S:.0f} s, expected {calls}"
+            )
         time.sleep(0.1)
 
 
@@ -76,13 +78,13 @@ def report(found: dict[str, Parked], rollouts: int) -> str:
     heads = [
         "contender",
         "memory per rollout, KB",
-        "memory per rollout beyond that of the bare loop, KB",
-        "longest block of the event loop, ms",
-        "longest block, including waits for a processor, ms",
+        "memory per rollout minus the memory per rollout of bare aiohttp, KB",
+        "longest time for which the event loop was blocked, without waits for a processor, ms",
+        "longest time for which the event loop was blocked, with waits for a processor, ms",
     ]
     return (
-        f"Part `parked`: {rollouts:,} rollouts in flight, each waiting for a model call of "
-        f"{_MODEL_S:.0f} s. No rollout failed:\n\n{table(heads, rows)}"
+        f"Part `parked`: {rollouts:,} rollouts were in flight. Each rollout waited for a model "
+        f"call of {_MODEL_S:.0f} s, and no rollout failed:\n\n{table(heads, rows)}"
     )
 
 
@@ -93,7 +95,12 @@ def misses(found: dict[str, Parked]) -> Sequence[str]:
         if name == "floor":
             continue
         if one.kb > LIMIT_KB:
-            lines.append(f"{name}: {one.kb:.1f} KB per parked rollout, the limit is {LIMIT_KB:.0f}")
+            lines.append(
+                f"{name}: {one.kb:.1f} KB of memory per waiting rollout, limit {LIMIT_KB:.0f} KB"
+            )
         if one.block_ms > BLOCK_MS:
-            lines.append(f"{name}: the loop was blocked {one.block_ms:.0f} ms, not {BLOCK_MS:.0f}")
+            lines.append(
+                f"{name}: the event loop was blocked for {one.block_ms:.0f} ms, "
+                f"limit {BLOCK_MS:.0f} ms"
+            )
     return lines

@@ -119,16 +119,18 @@ def report(found: dict[str, float], sessions: int = SESSIONS) -> str:
     """Part of the page's section."""
     rows = [[kind, *(f"{found[f'{kind}_{at}']:.0f}" for at in _AT)] for kind in KINDS]
     return (
-        f"{sessions:,} sessions of one environment service, open at the same time, by {IN_FLIGHT} "
-        f"calls at a time from another process; {found['all_s']:.0f} s for all calls:\n\n"
-        f"{table(['', 'p50, ms', 'p99, ms'], rows)}"
+        f"Part `sessions`: {sessions:,} sessions of one environment service were open at the same "
+        f"time. Another process made {IN_FLIGHT} calls at a time. All calls took "
+        f"{found['all_s']:.0f} s:\n\n"
+        f"{table(['kind of call', 'p50, ms', 'p99, ms'], rows)}"
     )
 
 
 def misses(found: dict[str, float]) -> Sequence[str]:
     """One sentence for each limit that was not kept."""
     return [
-        f"sessions: p99 of {kind} is {found[f'{kind}_p99']:.0f} ms, not {MOST_MS:.0f}"
+        f"sessions: the p99 of the call {kind!r} is {found[f'{kind}_p99']:.0f} ms, "
+        f"limit {MOST_MS:.0f} ms"
         for kind in KINDS
         if found[f"{kind}_p99"] > MOST_MS
     ]

@@ -157,12 +157,12 @@ def report(one: Stream) -> str:
         ["CPU of the agent's process, µs per rollout", f"{one.agent_us:.0f}"],
         ["collector's memory after the first fifth of the run, MB", f"{one.early_mb:.0f}"],
         ["collector's memory at the end, MB", f"{one.late_mb:.0f}"],
-        ["collector's memory at most, MB", f"{one.most_mb:.0f}"],
-        ["written to disk in total, MB", f"{one.disk_mb:.0f}"],
-        ["written to disk, MB/s", f"{one.disk_mb_s:.1f}"],
+        ["collector's highest memory, MB", f"{one.most_mb:.0f}"],
+        ["data written to disk, MB", f"{one.disk_mb:.0f}"],
+        ["data written to disk per second, MB/s", f"{one.disk_mb_s:.1f}"],
     ]
     return (
-        f"Part `stream`: {one.rollouts:,} rollouts of five events through one collector, "
+        f"Part `stream`: one collector received {one.rollouts:,} rollouts of five events each, "
         f"{_IN_FLIGHT} in flight, from a scripted agent in another process:\n\n"
         f"{table(['what is measured', 'result'], rows)}"
     )
@@ -172,9 +172,12 @@ def misses(one: Stream) -> Sequence[str]:
     """One sentence for each limit that was not kept."""
     lines = []
     if one.most_mb > LIMIT_MB:
-        lines.append(f"the collector took {one.most_mb:.0f} MB, the limit is {LIMIT_MB:.0f}")
+        lines.append(f"the collector used {one.most_mb:.0f} MB, limit {LIMIT_MB:.0f} MB")
     if one.late_mb - one.early_mb > MOST_GROWTH_MB:
-        lines.append(f"its memory grew from {one.early_mb:.0f} to {one.late_mb:.0f} MB")
+        lines.append(
+            f"the collector's memory grew from {one.early_mb:.0f} to {one.late_mb:.0f} MB, "
+            f"limit {MOST_GROWTH_MB:.0f} MB of growth"
+        )
     return lines
 
 

@@ -150,15 +150,17 @@ def report(found: dict[int, dict[str, float]]) -> str:
         for turns, one in found.items()
     ]
     heads = [
-        "turns of the rollout",
-        "CPU, µs",
-        "sent between agent and model, bytes",
-        "size of the events, bytes",
-        "part of the row, bytes",
+        "turns in the rollout",
+        "CPU per turn, µs",
+        "bytes per turn between agent and model service",
+        "bytes per turn of events",
+        "bytes per turn in the row",
     ]
     return (
-        "Part `turns`. The cost of one turn, by the number of turns of the rollout. In this "
-        f"part the model service keeps the conversation:\n\n{table(heads, rows)}"
+        "Part `turns`: the cost of one turn in rollouts with different numbers of turns. In this "
+        "part the model service keeps the conversation. The row of a rollout of "
+        f"{TURNS[-1]} turns has {TURNS[-1]} times the bytes in the last line:"
+        f"\n\n{table(heads, rows)}"
     )
 
 
@@ -169,7 +171,10 @@ def misses(found: dict[int, dict[str, float]]) -> Sequence[str]:
     for key in ("cpu_us", "model_bytes", "event_bytes", "row_bytes"):
         growth = found[many][key] / found[few][key]
         if growth > MOST_GROWTH:
-            lines.append(f"{key} of a turn: {growth:.2f} times as much at {many} turns as at {few}")
+            lines.append(
+                f"{key} of one turn: {growth:.2f} times as high with {many} turns as with {few}, "
+                f"limit {MOST_GROWTH:g} times"
+            )
     return lines
 
 

@@ -53,7 +53,7 @@ def test_too_many_and_wrong_rows_are_refused(tmp_path: Path) -> None:
     command = ["data", "sample", str(path), "-o", str(output), "-n"]
     said = CliRunner().invoke(cli, [*command, "3"])
     assert said.exit_code == 1
-    assert "has 2 tasks, fewer than --number 3" in said.output
+    assert "has fewer tasks (2) than --number 3" in said.output
     path.write_text('{"prompt": 3}\n')
     said = CliRunner().invoke(cli, [*command, "1"])
     assert said.exit_code == 1

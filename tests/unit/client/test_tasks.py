@@ -131,10 +131,14 @@ P = "responses_create_params"
         (
             {P: {"input": [{"role": "usr", "content": "hi"}]}},
             f"{P}.input[0].role",
-            "is 'usr'; give system, developer, user or assistant",
+            "is 'usr'; use 'system', 'developer', 'user' or 'assistant'",
         ),
         ({P: {"input": [{"role": "user", "content": [1]}]}}, f"{P}.input[0].content[0]", '"type"'),
-        ({P: {"input": [{"type": "function_call"}]}}, f"{P}.input[0].call_id", "needs a call_id"),
+        (
+            {P: {"input": [{"type": "function_call"}]}},
+            f"{P}.input[0].call_id",
+            "a string 'call_id'",
+        ),
         (params(temperature="hot"), f"{P}.temperature", "must be a number"),
         (params(max_output_tokens=0), f"{P}.max_output_tokens", "at least 1"),
         (params(parallel_tool_calls=1), f"{P}.parallel_tool_calls", "must be true or false"),
@@ -143,7 +147,7 @@ P = "responses_create_params"
         (params(model=1), f"{P}.model", "must be a string"),
         (params(tools={}), f"{P}.tools", "must be a list"),
         (params(tools=[{"name": "f"}]), f"{P}.tools[0]", '"type"'),
-        (params(tools=[{"type": "function"}]), f"{P}.tools[0].name", "needs a name"),
+        (params(tools=[{"type": "function"}]), f"{P}.tools[0].name", "needs a string 'name'"),
         (
             params(tools=[{"type": "function", "function": {"name": "f"}}]),
             f"{P}.tools[0].name",
@@ -163,7 +167,7 @@ P = "responses_create_params"
         ({**params(), "seed": 2**63}, "seed", "64 bits"),
         ({**params(), "tags": ["a"]}, "tags", "values are strings"),
         ({**params(), "environment": "maths"}, "environment", "did you mean 'math'?"),
-        ({**params(), "agent": "x"}, "agent", "there are: tool_loop"),
+        ({**params(), "agent": "x"}, "agent", "known names: tool_loop"),
     ],
 )
 def test_mistakes(tmp_path: Path, row: Any, key: str, words: str) -> None:

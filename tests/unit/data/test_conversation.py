@@ -161,12 +161,12 @@ def test_what_has_no_place_is_counted() -> None:
 @pytest.mark.parametrize(
     ("item", "words"),
     [
-        ({"type": "message", "role": "robot", "content": "x"}, ".role: must be system"),
+        ({"type": "message", "role": "robot", "content": "x"}, ".role: must be 'system'"),
         ({"type": "message", "content": "x"}, ".role: must be a string"),
         ({"type": "message", "role": "user", "content": ["x"]}, ".content[0]: must be an object"),
         ({"type": "function_call", "name": "f", "arguments": {}}, ".arguments: must be JSON text"),
         ({"type": "function_call_output", "output": "x"}, ".call_id: must be a string"),
-        ({"type": "reasoning", "content": "x"}, ": content and summary must be lists"),
+        ({"type": "reasoning", "content": "x"}, ": 'content' and 'summary' must be lists"),
     ],
 )
 def test_a_malformed_item_is_named(item: dict[str, Any], words: str) -> None:
@@ -179,4 +179,4 @@ def test_a_place_with_braces_is_named_as_it_is() -> None:
     said = stored_rollout(row(text("5"), {"type": "reasoning", "content": "x"}), "a/{b}/{}.jsonl:1")
     with pytest.raises(UserError) as raised:
         conversation_of(said)
-    assert str(raised.value).startswith("a/{b}/{}.jsonl:1: response.output[1]: content")
+    assert str(raised.value).startswith("a/{b}/{}.jsonl:1: response.output[1]: 'content'")

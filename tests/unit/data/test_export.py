@@ -105,7 +105,7 @@ def test_messages(rows: Path) -> None:
     assert records[2]["samples"] == [
         {"input_ids": [1, 2, 3], "mask": [0, 0, 1], "logprobs": [0.0, 0.0, -0.5]}
     ]
-    assert summary["left_out"] == {"failed": 1, "without an answer": 1}
+    assert summary["left_out"] == {"failed rollouts": 1, "rollouts without an answer": 1}
     plain, _ = exported(rows, "messages", ExportOptions(tokens=False))
     assert "samples" not in plain[2]
 
@@ -115,8 +115,8 @@ def test_demonstrations(rows: Path) -> None:
     (record,), summary = exported(rows, "sft", best)
     assert json.loads(record["tools"]) == CHAT_TOOLS
     assert record["messages"][1]["tool_calls"][0]["function"]["arguments"] == {"left": 2}
-    assert summary["left_out"]["with a reward below 1"] == 2
-    assert summary["left_out"]["without a reward"] == 1
+    assert summary["left_out"]["rollouts with a reward below 1"] == 2
+    assert summary["left_out"]["rollouts without a reward"] == 1
     (record,), _ = exported(rows, "openai", best)
     assert record["tools"] == CHAT_TOOLS
     assert record["parallel_tool_calls"] is False
@@ -128,7 +128,7 @@ def test_tokens(rows: Path) -> None:
     assert record["input_ids"] == [1, 2, 3]
     assert record["labels"] == [-100, -100, 3]
     assert (record["sample"], record["samples"]) == (0, 1)
-    assert summary["left_out"]["without token ids"] == 3
+    assert summary["left_out"]["rollouts without token ids"] == 3
 
 
 def test_pairs(rows: Path) -> None:
@@ -251,7 +251,10 @@ def test_what_a_selection_leaves_out(tmp_path: Path) -> None:
     options = ExportOptions(Selection(whole=True, environments=frozenset(["sums"])))
     records, summary = exported(rows, "messages", options)
     assert [one["messages"][-1]["content"] for one in records] == ["c"]
-    assert summary["left_out"] == {"cut short by a limit": 1, "of other environments": 1}
+    assert summary["left_out"] == {
+        "rollouts cut short by a limit": 1,
+        "rollouts of other environments": 1,
+    }
 
 
 @pytest.mark.parametrize("name", FORMATS)

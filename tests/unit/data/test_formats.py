@@ -193,7 +193,7 @@ def test_token_ids_that_are_null_are_none_and_others_are_named(tmp_path: Path, n
     odd = row(text("5", prompt_token_ids=None, generation_token_ids=None))
     records, summary = exported(tmp_path, name, [odd])
     assert len(records) == 1
-    assert "token ids that form no sequence" not in summary["losses"]
+    assert "token ids that do not form one sequence" not in summary["losses"]
     odd = row(text("5", prompt_token_ids=[1], generation_token_ids="2"))
     with pytest.raises(UserError, match=r"generation_token_ids: must be a list of numbers"):
         exported(tmp_path, name, [odd])

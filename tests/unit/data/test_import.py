@@ -382,7 +382,7 @@ WRONG: list[tuple[str, Any, str]] = [
     ("hf", {"text": "x"}, r"in\.jsonl:2: has no known prompt column\. .*--column"),
     ("hf", {"prompt": 7}, r":2: prompt: must be a string or a list of messages"),
     ("hf", {"prompt": "x", "tags": ["a"]}, r":2: tags: must be an object"),
-    ("messages", {"text": "x"}, r":2: has neither messages nor prompt"),
+    ("messages", {"text": "x"}, r":2: has neither the key 'messages'"),
     ("messages", {"messages": [{"role": "bot"}]}, r":2: messages\[0\]\.role: must be"),
     (
         "messages",
@@ -390,13 +390,13 @@ WRONG: list[tuple[str, Any, str]] = [
         r":2: input: has no user message",
     ),
     ("messages", {"prompt": "x", "tools": "["}, r":2: tools: not JSON"),
-    ("verifiers", {"prompt": "x"}, r":2: has no prompt and completion"),
+    ("verifiers", {"prompt": "x"}, r":2: lacks the key 'prompt' or 'completion'"),
     (
         "verifiers",
         {"prompt": "x", "completion": "y", "error": "boom"},
-        r":2: this rollout failed in verifiers",
+        r":2: this rollout failed in the library `verifiers`",
     ),
-    ("inspect", {"id": 1}, r":2: has no id and input"),
+    ("inspect", {"id": 1}, r":2: lacks the key 'id' or 'input'"),
     ("inspect", sample(error={"message": "boom"}), r":2: this sample failed in Inspect: boom"),
     (
         "inspect",
@@ -469,4 +469,4 @@ def test_the_command_says_what_the_page_shows(tmp_path: Path) -> None:
     assert done.err.strip() in page
     done = run(*command, "--skip-invalid", cwd=tmp_path)
     assert done.code == 3
-    assert "skipped       1 invalid rows" in done.out
+    assert "skipped       invalid rows: 1" in done.out

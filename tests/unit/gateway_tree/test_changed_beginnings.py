@@ -45,7 +45,7 @@ def test_a_changed_first_message_before_answers_that_are_known_by_their_words(
     placed = captured.ask(request(edited(*kept)), [message("assistant", SUMMARY)])
     assert (placed.parent, placed.detached, reason(placed)) == ("c2", True, REWRITTEN)
     assert placed.fork is not None
-    assert placed.fork.detail == "the history before the answer of c2 has changed"
+    assert placed.fork.detail == "the history before the answer of the call c2 has changed"
     assert (placed.actor, placed.trainable) == ("", True)
     # A window that moves on: the branch is known across it.
     placed = captured.place(request([message("user", "Now."), *edited(NEW, SUMMARY)[1:]]))

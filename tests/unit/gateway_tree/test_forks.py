@@ -112,10 +112,14 @@ def test_a_changed_preamble_says_so() -> None:
 @pytest.mark.parametrize(
     ("answer", "detail"),
     [
-        (NEW, "the request has the answer of c2, but the history before this answer has changed"),
+        (
+            NEW,
+            "the request has the answer of the call c2, but the history before this answer has "
+            "changed",
+        ),
         (
             "Written anew.",
-            "the request has an answer that no call of the rollout wrote in these words",
+            "the request has a model answer that no call of the rollout returned",
         ),
     ],
 )
@@ -144,7 +148,7 @@ def test_an_answer_that_is_another_calls_by_its_id_respells_none(is_named: bool)
     expected = ("c3", REWRITTEN) if is_named else ("c3", RESPELLED)
     assert (placed.parent, reason(placed)) == expected
     assert placed.fork is not None
-    said = "the answer of c2 is in the place of the answer of c3"
-    assert placed.fork.detail == (said if is_named else "the answer of c3 has changed")
+    said = "the answer of the call c2 replaces the answer of the call c3"
+    assert placed.fork.detail == (said if is_named else "the answer of the call c3 has changed")
     # The outputs follow the answer that was kept.
     assert placed.items[-1] == output("y" if is_named else "own", "assert False")

@@ -38,7 +38,7 @@ from gymmesh_runtime.config import ConfigError, Secret, public_view
         ({"backend": "chat", "urls": ["http://a", "http://a/"]}, "twice"),
         ({"route_margin": -1}, "route_margin"),
         ({"adapt": {"min_concurrency": 0}}, "min_concurrency"),
-        ({"adapt": {"min_concurrency": 65}}, "above 'max_concurrency'"),
+        ({"adapt": {"min_concurrency": 65}}, "at most 'max_concurrency'"),
         ({"adapt": {"backoff": 1.5}}, "backoff"),
         ({"adapt": {"poll_s": 0}}, "poll_s"),
         ({"cache": {"path": ""}}, "folder"),

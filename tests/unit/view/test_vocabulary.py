@@ -79,7 +79,7 @@ def test_word_pieces(tmp_path: Path) -> None:
         ('{"model": {"vocab": {"a": -1}}}', "a token id is not between 0 and 4000000"),
         (
             '{"model": {"vocab": {"a": 0}}, "decoder": {"type": "CTC"}}',
-            "its decoder is of an unknown type: CTC",
+            "the decoder has an unknown type: CTC",
         ),
         ('{"model": ' + "[" * 100_000 + "]" * 100_000 + "}", "cannot be read as a tokenizer.json"),
     ],

@@ -376,9 +376,9 @@ def _prepare(
     if output.not_retried:
         echo(
             (
-                f"gym-cli: {output.not_retried} rollouts match --retry but are outside "
-                "--num-repeats and --limit, so these rollouts don't run again and keep their "
-                "outcomes"
+                "gym-cli: rollouts that match --retry but are outside --num-repeats and "
+                f"--limit: {output.not_retried}. The command does not run these rollouts "
+                "again, and keeps their outcomes"
             ),
             err=True,
         )
@@ -451,8 +451,8 @@ async def _kept_groups(
     stack.push_async_callback(kept.log.close)
     if kept.unsent:
         echo(
-            f"gym-cli: {output.files.groups} is missing, so the groups of {kept.unsent} tasks that "
-            "already have rows are not sent to a trainer",
+            f"gym-cli: {output.files.groups} is missing, so groups that already have rows "
+            f"are not sent to a trainer; number of these groups: {kept.unsent}",
             err=True,
         )
     return kept
@@ -471,8 +471,9 @@ async def _hand_over(collector: Collector, shown: str) -> None:
     left = 0 if stream.delivered else stream.store.unacknowledged
     if left:
         echo(
-            f"gym-cli: the trainer did not acknowledge {left} finished groups; the rows of these "
-            f"groups are on disk. Send the groups again: gym-cli collect --resume --output {shown}",
+            f"gym-cli: finished groups that the trainer did not acknowledge: {left}. The "
+            "rows of these groups are on disk. Send the groups again: gym-cli collect "
+            f"--resume --output {shown}",
             err=True,
         )
 

@@ -119,7 +119,7 @@ def own_example(reader: TaskReader, plan: MeshPlan, index: int) -> rollout_pb2.T
     rows = plan.examples()
     if index >= len(rows):
         raise UserError(
-            f"--index {index}: out of range, there are {len(rows)} examples (indices start at 0)"
+            f"--index {index}: out of range; number of examples: {len(rows)} (indices start at 0)"
         )
     entry = reader.row(1, dumps(rows[index]))
     if isinstance(entry, TaskProblem):

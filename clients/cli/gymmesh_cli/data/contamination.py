@@ -112,12 +112,12 @@ def contamination(
 
 
 def _lines(made: Contamination) -> Iterable[str]:
-    yield f"tasks         {made.tasks}, {len(made.found)} of them found in the training files"
+    yield f"tasks         {made.tasks}, found in the training files: {len(made.found)}"
     yield f"compared      {made.texts} training texts"
     if made.not_compared:
         yield (
-            f"not compared  {made.not_compared} tasks: their texts are too short, or many "
-            "tasks share their texts"
+            f"not compared  {made.not_compared} of the tasks: the texts are too short, or "
+            "many tasks share the texts"
         )
     yield f"canaries      {made.looked_for} looked for, {len(made.canaries)} found"
     for canary in made.canaries:
@@ -125,8 +125,8 @@ def _lines(made: Contamination) -> Iterable[str]:
     for one in made.found[:_SHOWN]:
         yield f"found         {one.task_id}: {one.share:.0%} of {one.part} at {one.where}"
     if len(made.found) > _SHOWN:
-        yield f"… and {len(made.found) - _SHOWN} more tasks; --json lists all"
+        yield f"… more tasks: {len(made.found) - _SHOWN}; --json lists all tasks"
     for text in made.refused[:_SHOWN]:
         yield f"not read      {text}"
     if len(made.refused) > _SHOWN:
-        yield f"… and {len(made.refused) - _SHOWN} more rows that could not be read"
+        yield f"… more rows that could not be read: {len(made.refused) - _SHOWN}"

@@ -65,7 +65,10 @@ def sample(
     report(
         as_json,
         {"tasks": kept, "seed": seed, "output": str(output)},
-        [f"{one_line(str(output))}: {kept} tasks, selected with seed {seed}"],
+        [
+            f"{one_line(str(output))}: {kept} task{'' if kept == 1 else 's'}, selected with "
+            f"seed {seed}"
+        ],
     )
 
 
@@ -79,7 +82,9 @@ def choose(tasks: Path, number: int, seed: int, *, number_ids: bool = False) -> 
 
     ids = [row.task.task_id for row in _rows(tasks, number_ids)]
     if len(ids) < number:
-        raise UserError(f"{tasks}: has {len(ids)} tasks, fewer than --number {number}")
+        raise UserError(
+            f"{tasks} has fewer tasks ({len(ids)}) than --number {number}. Pass a smaller --number"
+        )
 
     def rank(task_id: str) -> bytes:
         return hashlib.sha256(f"{seed}:{task_id}".encode()).digest()

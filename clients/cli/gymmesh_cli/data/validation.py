@@ -47,7 +47,7 @@ def validate_files(
         rows = "1 row" if count == 1 else f"{count} rows"
         echo(
             (
-                f"environment {name}: its check_task crashed on {rows}, so the check of these "
+                f"environment {name}: check_task crashed on {rows}, so the check of these "
                 "rows is incomplete. A rollout of each row will show whether the row is valid"
             ),
             err=True,

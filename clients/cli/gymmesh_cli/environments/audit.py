@@ -70,7 +70,8 @@ class GoldOptions:
     metavar="KEY",
     help=(
         "Key of the task row with the right answer, for environments that don't provide "
-        "right answers, such as environments of other frameworks. May be a path: a.b."
+        "right answers, such as environments of other frameworks. KEY can be a path, such as "
+        "a.b."
     ),
 )
 @option(
@@ -110,7 +111,8 @@ class GoldOptions:
     type=click.IntRange(1, 10_000),
     default=50,
     show_default=True,
-    help="Audit at most this many tasks. More are sampled.",
+    help="Audit at most this many tasks. If there are more tasks, the command samples them at "
+    "random.",
 )
 @option(
     "--seed",

@@ -28,13 +28,13 @@ def write_environment(name: str, parent: Path) -> list[Path]:
     """
     if keyword.iskeyword(name):
         raise ConfigError(
-            f"{name!r} can't name an environment: it is a Python keyword. Use another name, such "
-            f"as {name}_task"
+            f"{name!r} is a Python keyword, so an environment can't have this name. Use "
+            f"another name, such as {name}_task"
         )
     if not _NAME.fullmatch(name):
         raise ConfigError(
-            f"{name!r} can't name an environment: use lower-case letters, digits, _ and -, such "
-            "as word_count"
+            f"{name!r} is not a valid name of an environment. Use lower-case letters, "
+            "digits, _ and -, such as word_count"
         )
     folder = parent / name
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):

@@ -58,7 +58,8 @@ def _shares(given: tuple[str, ...]) -> dict[str, float]:
             value = 0.0
         if not equals or not name or not 0 < value < math.inf or name in shares:
             raise click.UsageError(
-                f"--share {one}: expected ENV=WEIGHT with a weight above 0, each environment once"
+                f"--share {one}: expected ENV=WEIGHT with a weight above 0, and at most "
+                "one --share for each environment"
             )
         shares[name] = value
     return shares
@@ -88,8 +89,8 @@ pace_options = grouped(
         default=64,
         show_default=True,
         help=(
-            "Maximum number of rollouts that run at a time. Fewer run when agents or "
-            "environments are full."
+            "Maximum number of rollouts that run at a time. Fewer rollouts run while agents "
+            "or environments are full."
         ),
     ),
     option(
@@ -222,8 +223,8 @@ pace_options = grouped(
         metavar="N",
         help=(
             "With --stream: start no new group while the trainer has N unacknowledged "
-            "groups. If several ranks share the groups, each rank may have N / (number of "
-            "ranks). Default: 16."
+            "groups. If several ranks share the groups, the limit of each rank is N / "
+            "(number of ranks). Default: 16."
         ),
     ),
     option(

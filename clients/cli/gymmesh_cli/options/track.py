@@ -50,9 +50,9 @@ track_options = grouped(
         "tracker",
         group=OptionGroup.MONITORING,
         type=click.Choice(_TRACKERS),
-        help="Send metrics and a table of sampled rollouts to this tracker. Install it first, for "
-        "example: pip install 'gymmesh[wandb]'. The tracker's own environment variables "
-        "configure it.",
+        help="Send metrics and a table of sampled rollouts to this tracker. Install the "
+        "tracker first, for example: pip install 'gymmesh[wandb]'. The tracker reads "
+        "its own environment variables.",
     ),
     option(
         "--track-project",

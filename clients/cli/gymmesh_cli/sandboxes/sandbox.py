@@ -131,14 +131,15 @@ def sandbox() -> None:
     type=click.Choice(["none", "open"]),
     default="none",
     show_default=True,
-    help="Network that the sandbox may reach: none, or open for every host.",
+    help="Network of the sandbox. none: the sandbox reaches no host. open: the sandbox "
+    "reaches every host.",
 )
 @option(
     "--allow",
     group=OptionGroup.LIMITS,
     metavar="HOST[:PORT]",
     multiple=True,
-    help="Allow this host, through a proxy. *.NAME allows all its subdomains. Repeatable.",
+    help="Allow this host, through a proxy. *.NAME allows all subdomains of NAME. Repeatable.",
 )
 @option(
     "--put",

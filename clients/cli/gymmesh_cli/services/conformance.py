@@ -26,7 +26,8 @@ _SERVICES = ("resource", "model", "agent", "discovery", "sandbox", "mux", "colle
     group=OptionGroup.LISTEN,
     metavar="HOST:PORT",
     help="Address of the server. With --service collector: address of the suite's agent, by "
-    "default a free port. With --service gateway: passed to the adapter.",
+    "default a free port. With --service gateway: the suite passes this address to the "
+    "adapter.",
 )
 @option(
     "--profile",
@@ -75,8 +76,8 @@ _SERVICES = ("resource", "model", "agent", "discovery", "sandbox", "mux", "colle
     group=OptionGroup.PROGRAM,
     default="",
     metavar="COMMAND",
-    help="Command that shuts the server down, such as 'kill -TERM 1234'. The shutdown case needs "
-    "it and runs last.",
+    help="Command that shuts the server down, such as 'kill -TERM 1234'. The case `shutdown` "
+    "needs this command and runs last.",
 )
 @option(
     "--wait",
@@ -102,9 +103,9 @@ _SERVICES = ("resource", "model", "agent", "discovery", "sandbox", "mux", "colle
     default="",
     metavar="MODULE:CLASS",
     help=(
-        "With --service gateway: the adapter, a class that opens rollouts at a capture "
-        "gateway and reads the captured calls: MODULE:CLASS (the working directory is "
-        "searched, too) or FOLDER/FILE.py:CLASS."
+        "With --service gateway: the adapter, as MODULE:CLASS or FOLDER/FILE.py:CLASS. The "
+        "adapter is a class that opens rollouts at a capture gateway and reads the captured "
+        "calls. The command also searches the working directory for MODULE."
     ),
 )
 @option(

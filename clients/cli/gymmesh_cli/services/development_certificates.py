@@ -45,8 +45,8 @@ def issue(folder: Path, names: Sequence[str], hosts: Sequence[str], days: int) -
     for name in names:
         if not _NAME.fullmatch(name) or name == "ca":
             raise UserError(
-                f"{name!r} can't name a certificate: use lower-case letters, digits, dashes and "
-                "dots; 'ca' is reserved"
+                f"{name!r} is not a valid name of a certificate. Use lower-case letters, "
+                "digits, dashes and dots. The name 'ca' is reserved"
             )
     now = datetime.datetime.now(datetime.UTC)
     until = now + datetime.timedelta(days=days)

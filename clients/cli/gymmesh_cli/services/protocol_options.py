@@ -29,7 +29,7 @@ protocol_options = together(
         "--as-port",
         group=OptionGroup.PROTOCOLS,
         type=click.IntRange(0, 65535),
-        help="HTTP port of --as, except mcp. Default: chosen by the system.",
+        help="HTTP port of --as, except mcp. Default: the system picks a free port.",
     ),
     option(
         "--as-host",
@@ -52,8 +52,8 @@ protocol_options = together(
         multiple=True,
         metavar="[SPLIT=]FILE",
         help=(
-            "Task file that clients of --as choose tasks from, as split SPLIT. Default "
-            "split: train. Repeatable. Default tasks: the environment's examples."
+            "Task file for clients of --as. SPLIT names the file's split; the default is "
+            "train. Without --as-tasks, clients get the environment's examples. Repeatable."
         ),
     ),
 )
@@ -82,7 +82,8 @@ def asked_protocols(
         return None
     if kind != "environment":
         raise click.UsageError(
-            f"--as applies to an environment; a {kind} service has no tasks; remove --as"
+            "--as applies only to environments, and this service is of the kind "
+            f"'{kind}'; remove --as"
         )
     return AskedProtocols(
         names=names,

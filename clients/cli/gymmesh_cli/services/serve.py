@@ -52,7 +52,7 @@ _OFFERED = {"mcp": "its tools over MCP", "protocols": "other frameworks' protoco
     group=OptionGroup.LISTEN,
     type=_PORT,
     default=0,
-    help=("Listen on this port. Default: 0, chosen by the system."),
+    help=("Listen on this port. Default: 0, with which the system picks a free port."),
 )
 @option(
     "--metrics-port",

@@ -79,7 +79,7 @@ if TYPE_CHECKING:
     group=OptionGroup.MONITORING,
     is_flag=True,
     help="Also start Prometheus on 127.0.0.1, with the mesh's services as targets and the "
-    "project's alerts. Its data is deleted when the mesh stops.",
+    "project's alerts. The command deletes the data of Prometheus when the mesh stops.",
 )
 @option(
     "--prometheus",

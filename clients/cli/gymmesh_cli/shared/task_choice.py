@@ -63,9 +63,7 @@ class TaskChoice:
     def refuse_unknown(self, retried: Collection[str], path: Path) -> None:
         """Raise UserError for a task to be retried that is not among these tasks."""
         for task in sorted(set(retried).difference(self.ids)):
-            raise UserError(
-                f"--retry task={task}: the selected tasks of {path} have no task with this id"
-            )
+            raise UserError(f"--retry task={task}: no selected task of {path} has this id")
 
 
 def checked_rows(

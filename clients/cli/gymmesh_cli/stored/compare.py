@@ -124,7 +124,7 @@ def _lines(one: Comparison, most: int, *, several: bool) -> Iterable[str]:
     )
     if one.other_prompts:
         yield (
-            f"look at       {one.other_prompts} of these tasks have different prompts in the "
+            (f"look at       the prompts of {one.other_prompts} of these tasks differ between the ")
             + "two runs. The files may use one id for different tasks"
         )
     yield f"mean reward   {one.mean_before:.3f} before, {one.mean_after:.3f} after"

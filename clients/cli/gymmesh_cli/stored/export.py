@@ -246,13 +246,13 @@ def _options(
 
 def _nothing(summary: ExportSummary, output: Path) -> str:
     """Why an export has no record."""
-    skipped = ", ".join(f"{n} {why}" for why, n in sorted(summary.left_out.items()))
-    why = f"skipped: {skipped}" if skipped else f"{summary.rollouts} completed rollouts were read"
+    skipped = ", ".join(f"{why}: {n}" for why, n in sorted(summary.left_out.items()))
+    why = f"skipped: {skipped}" if skipped else f"completed rollouts read: {summary.rollouts}"
     return f"{output} has no records ({why})"
 
 
 def _lines(summary: ExportSummary, output: Path) -> Iterator[str]:
     yield f"rollouts      {summary.rollouts} read"
     yield f"records       {summary.records} in {output}"
-    yield from (f"skipped       {n} {why}" for why, n in sorted(summary.left_out.items()))
-    yield from (f"not exported  {n} {what}" for what, n in sorted(summary.losses.items()))
+    yield from (f"skipped       {why}: {n}" for why, n in sorted(summary.left_out.items()))
+    yield from (f"not exported  {what}: {n}" for what, n in sorted(summary.losses.items()))

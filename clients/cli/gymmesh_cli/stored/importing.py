@@ -53,9 +53,7 @@ _FORMATS: Final = (_KNOWN, "hf", "messages", "openai-evals", "verifiers", "inspe
     help="With --format hf or openai-evals: read KEY from this column. KEY is input, system, "
     "tools, task_id or another key of the task. Repeatable.",
 )
-@click.option(
-    "--only-columns", is_flag=True, help="Drop the columns that are not named by --column."
-)
+@click.option("--only-columns", is_flag=True, help="Drop the columns that --column does not name.")
 @click.option("--score", default="", metavar="NAME", help="Use this score as the reward.")
 @click.option(
     "--env",
@@ -171,9 +169,9 @@ def _problem_of_rows() -> Callable[[dict[str, Any]], tuple[str, str] | None]:
 def _lines(summary: ImportSummary, made: str, output: Path) -> Iterator[str]:
     yield f"rows          {summary.rows} read"
     for name, count in summary.datasets.items():
-        yield f"data set      {name}, {count} rows"
+        yield f"data set      {name}, {count} row{'' if count == 1 else 's'}"
     yield f"{made:<13} {summary.records} in {output}"
     if summary.repeated:
         yield f"repeated      {summary.repeated} skipped: the same task was already written"
     if summary.refused:
-        yield f"skipped       {summary.refused} invalid rows"
+        yield f"skipped       invalid rows: {summary.refused}"

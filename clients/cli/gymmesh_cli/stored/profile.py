@@ -210,7 +210,7 @@ def lines_of(made: Profile) -> Iterable[str]:
     for name in made.left_out:
         yield f"omitted       {name}: too many values for a table"
     for name, count in sorted(made.totals.unread.items()):
-        yield f"not read      {count} values of {name}: each is not a number, or too large"
+        yield f"not read      {count} of the values of {name}: not a number, or too large"
 
 
 def _pictures(made: Profile) -> Iterable[str]:

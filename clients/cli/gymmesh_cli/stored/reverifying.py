@@ -303,8 +303,8 @@ def _report(
     shown = None if command.output is None else str(command.output)
     lines = changes.table()
     if changes.kept:
-        lines.append(f"kept          {changes.kept} verdicts of an earlier session")
-    lines += [f"skipped       {count} {why}" for why, count in sorted(changes.left_out.items())]
+        lines.append(f"kept          verdicts of an earlier session: {changes.kept}")
+    lines += [f"skipped       {why}: {count}" for why, count in sorted(changes.left_out.items())]
     lines += [f"not judged    {one['count']} {_why_not(one)}" for one in not_judged]
     lines += [f"failed        {count} {why}" for why, count in sorted(changes.causes.items())]
     if command.output is not None:

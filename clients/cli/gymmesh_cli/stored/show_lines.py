@@ -80,7 +80,7 @@ class ConversationView:
 
     def _below(self, rollout: StoredRollout, conversation: Conversation) -> Iterator[Line]:
         for what, count in sorted(conversation.losses.items()):
-            yield _line(f"(not shown: {count} {one_line(what)})", "quiet")
+            yield _line(f"(not shown: {one_line(what)}: {count})", "quiet")
         if self._tokens:
             yield from self._token_counts(rollout)
 

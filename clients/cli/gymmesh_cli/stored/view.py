@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     "--port",
     type=click.IntRange(0, 65535),
     default=0,
-    help="Port on 127.0.0.1. Default: 0, chosen by the system.",
+    help="Port on 127.0.0.1. Default: 0, with which the system picks a free port.",
 )
 @click.option("--browser/--no-browser", default=True, help="Open the page in the browser.")
 @click.option(
@@ -139,7 +139,7 @@ def _serve(found: Found, port: int, browser: bool, tokenizer: Path | None) -> No
         for source in found.sources:
             echo(one_line(f"shows         {source.path}"))
         if found.others:
-            echo(f"ignored       {len(found.others)} files without rollouts")
+            echo(f"ignored       files without rollouts: {len(found.others)}")
         echo(f"page          {url}")
         echo("Press Ctrl-C to stop.")
 
@@ -176,6 +176,6 @@ def _bundle(
     )
     echo(f"rollouts      {summary.rollouts} in {one_line(str(folder))}")
     if summary.left_out:
-        echo(f"skipped       {summary.left_out} rollouts over the limit of {limit}")
+        echo(f"skipped       rollouts over the limit of {limit}: {summary.left_out}")
     echo(f"open          {one_line(str(folder / 'index.html'))}")
     return DONE if summary.rollouts else NOTHING_DONE

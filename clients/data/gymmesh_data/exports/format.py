@@ -19,7 +19,7 @@ from gymmesh_runtime.extras import Extra
 
 TEMPLATE_STYLE: Final = ChatStyle(arguments_as_objects=True)
 """Messages as chat templates take them."""
-_NO_SEQUENCE: Final = "token ids that form no sequence"
+_NO_SEQUENCE: Final = "token ids that do not form one sequence"
 
 
 class TokenPlace(Enum):

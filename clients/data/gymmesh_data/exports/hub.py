@@ -126,13 +126,13 @@ def _named(title: str, made: Files, key: str) -> str:
     )
     if not counts:
         return ""
-    shown = [f"{_plain(name)} ({count} rollouts)" for name, count in sorted(counts.items())]
+    shown = [f"{_plain(name)} (rollouts: {count})" for name, count in sorted(counts.items())]
     return f"{title}: {', '.join(shown)}.\n\n"
 
 
 def _list(title: str, files: Files, key: str) -> str:
     told = [
-        f"- {config}, {split}: {count} {what}"
+        f"- {config}, {split}: {what}: {count}"
         for (config, split), one in files.items()
         for what, count in sorted(getattr(one, key).items())
     ]

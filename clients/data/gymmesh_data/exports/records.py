@@ -101,7 +101,7 @@ class _Records:
         for rollout in selected:
             said = conversation_of(rollout, self._style) if in_words else Conversation()
             if not (said.answered if in_words else any(rollout.answers())):
-                summary.left_out["without an answer"] += 1
+                summary.left_out["rollouts without an answer"] += 1
                 continue
             if distinct:
                 digest = _digest([numbered_calls(said.messages), said.tools])
@@ -170,7 +170,7 @@ class _Records:
             for taken in chosen:
                 rollout, said = taken.rollout, taken.said
                 if rollout.reward is None:
-                    summary.left_out["without a reward"] += 1
+                    summary.left_out["rollouts without a reward"] += 1
                     continue
                 summary.losses.update(said.losses)
                 content = line_of([rollout.task_id, rollout.rollout_id, said.messages, said.tools])
@@ -193,7 +193,7 @@ class _Records:
         try:
             lines = b"".join(map(line_of, of_rollout(taken)))
         except NoTokens:
-            self._summary.left_out["without token ids"] += 1
+            self._summary.left_out["rollouts without token ids"] += 1
             return b""
         self._summary.losses.update(taken.said.losses)
         return lines

@@ -24,7 +24,9 @@ def of_sample(sample: Json) -> tuple[Imported, dict[str, float | None]]:
     it is not a sample, or its run failed.
     """
     if "input" not in sample or "id" not in sample:
-        raise RowRefused("has no id and input, so this row is not a sample of an Inspect log")
+        raise RowRefused(
+            "lacks the key 'id' or 'input', so this row is not a sample of an Inspect log"
+        )
     if isinstance(sample.get("error"), dict):
         raise RowRefused(
             f"this sample failed in Inspect: {str(sample['error'].get('message'))[:200]}"

@@ -54,7 +54,9 @@ def tools_of(tools: Any, where: str) -> list[Json]:
 
 def _of_message(message: Any, where: str) -> list[Json]:
     if not isinstance(message, dict):
-        raise RowRefused(f"{where}: must be a message: an object with a role and content")
+        raise RowRefused(
+            f"{where}: must be a message: an object with the keys 'role' and 'content'"
+        )
     role, content = message.get("role"), message.get("content")
     if role == "tool":
         call_id, output = _text(message, "tool_call_id", where), _text_of(content, where)
@@ -63,7 +65,8 @@ def _of_message(message: Any, where: str) -> list[Json]:
         return _of_answer(message, where)
     if role not in ("system", "developer", "user"):
         raise RowRefused(
-            f"{where}.role: must be system, developer, user, assistant or tool, not {role!r}"
+            f"{where}.role: must be 'system', 'developer', 'user', 'assistant' or "
+            f"'tool', not {role!r}"
         )
     return [{"type": "message", "role": role, "content": _content(content, where)}]
 

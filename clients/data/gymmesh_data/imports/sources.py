@@ -132,7 +132,9 @@ def of_messages(row: Json, columns: Columns) -> Imported:
         items = items_of(row["prompt"], "prompt")
         imported = Imported(items) if answer else _parted(items)
     else:
-        raise RowRefused("has neither messages nor prompt. For other columns use --format hf")
+        raise RowRefused(
+            "has neither the key 'messages' nor the key 'prompt'. For other columns use --format hf"
+        )
     if answer and not imported.output:
         known.add(answer)
         imported.output = _answers(row[answer], answer)
@@ -193,8 +195,8 @@ def of_verifiers(row: Json, columns: Columns) -> Imported:
     """A line of `results.jsonl` of the library verifiers. Raises RowRefused."""
     if "prompt" not in row or "completion" not in row:
         raise RowRefused(
-            "has no prompt and completion, so this row is not a line of results.jsonl of "
-            "the library verifiers"
+            "lacks the key 'prompt' or 'completion', so this row is not a line of "
+            "results.jsonl of the library `verifiers`"
         )
     prompt = items_of(row["prompt"], "prompt")
     imported = Imported(prompt, _answers(row["completion"], "completion"))
@@ -214,7 +216,9 @@ def of_verifiers(row: Json, columns: Columns) -> Imported:
     if row.get("is_truncated") is True:
         imported.stop_reason = "MAX_OUTPUT_TOKENS"
     if row.get("error"):
-        raise RowRefused(f"this rollout failed in verifiers: {str(row['error'])[:200]}")
+        raise RowRefused(
+            f"this rollout failed in the library `verifiers`: {str(row['error'])[:200]}"
+        )
     return imported
 
 

@@ -106,13 +106,13 @@ def _sections(one: Comparison, most: int, *, several: bool) -> Iterable[str]:
         found.append(("McNemar", told))
     yield cards(found)
     yield (
-        f"<p>{len(one.changes)} tasks were judged in both runs. Not counted: {one.only_before} "
-        f"tasks judged only before, {one.only_after} only after.</p>"
+        f"<p>Tasks judged in both runs: {len(one.changes)}. Not counted: {one.only_before} "
+        f"judged only before, {one.only_after} judged only after.</p>"
     )
     if one.other_prompts:
         yield (
-            f"<p>Look at the task files: {one.other_prompts} of these tasks have different prompts "
-            "in the two runs.</p>"
+            f"<p>Look at the task files: the prompts of {one.other_prompts} of these tasks "
+            "differ between the two runs.</p>"
         )
     yield pictures(
         [

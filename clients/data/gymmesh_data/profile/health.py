@@ -45,8 +45,9 @@ def _rewards(totals: Totals) -> Iterator[HealthWarning]:
     alike = sum(task.least == task.greatest for task in repeated)
     if repeated and alike / len(repeated) > _HALF:
         text = (
-            f"{alike} of {len(repeated)} tasks have the same reward in all repeats, so their "
-            "groups have no advantage to train on. --write-tasks keeps the others"
+            f"{alike} of {len(repeated)} tasks have the same reward in all repeats, so the "
+            "groups of these tasks have no advantage to train on. --write-tasks writes the "
+            "other tasks"
         )
         yield HealthWarning("groups_without_spread", text, {"tasks": alike, "of": len(repeated)})
     for name, part in sorted(totals.components.items()):
@@ -57,23 +58,22 @@ def _rewards(totals: Totals) -> Iterator[HealthWarning]:
 
 def _doubles(totals: Totals) -> Iterator[HealthWarning]:
     if totals.repeated_rows:
-        text = f"{totals.repeated_rows} rows were skipped: their rollout_id is a duplicate"
+        text = f"rows skipped because of a duplicate rollout_id: {totals.repeated_rows}"
         yield HealthWarning("repeated_rows", text, {"rows": totals.repeated_rows})
     mixed = [task for task in totals.tasks.values() if task.mixed]
     if mixed:
         text = (
-            f"{len(mixed)} tasks have rollouts with different prompts, first "
-            f"{mixed[0].task_id!r}. All rollouts with one id count as repeats, but ids are only "
-            "unique within a task file. one id count as repeats. Profile different task files "
-            "separately"
+            f"tasks with different prompts: {len(mixed)}, first {mixed[0].task_id!r}. All "
+            "rollouts with the same task_id count as repeats of one task, but a task_id is "
+            "only unique within a task file. Profile different task files separately"
         )
         yield HealthWarning("mixed_tasks", text, {"tasks": len(mixed), "of": len(totals.tasks)})
     doubles = sum(task.doubles for task in totals.tasks.values())
     if totals.reward.count and doubles / totals.reward.count > _FEW:
         text = (
             f"{doubles} of {totals.reward.count} rollouts have exactly the same text as "
-            "another rollout of their task. Check whether the temperature is 0 or an "
-            "answer cache is on"
+            "another rollout of their task. Check whether the temperature is 0 or an answer "
+            "cache is on"
         )
         yield HealthWarning("same_rollouts", text, {"rollouts": doubles, "of": totals.reward.count})
 
@@ -82,8 +82,7 @@ def _outcomes(totals: Totals) -> Iterator[HealthWarning]:
     verifier = sum(n for cause, n in totals.failures.items() if cause[0] == "VERIFIER")
     if verifier:
         text = (
-            f"{verifier} rollouts failed in the verifier; these rollouts are excluded from "
-            "all figures"
+            f"rollouts that failed in the verifier: {verifier}. All figures exclude these rollouts"
         )
         yield HealthWarning("verifier_errors", text, {"rollouts": verifier})
     for mixed in mixed_versions(totals.verdicts):
@@ -95,27 +94,29 @@ def _outcomes(totals: Totals) -> Iterator[HealthWarning]:
     unjudged = totals.unjudged.total()
     if unjudged:
         text = (
-            f"{unjudged} rollouts have no reward; these rollouts are excluded from all "
-            "figures and don't count as 0"
+            f"rollouts without a reward: {unjudged}. All figures exclude these rollouts, so "
+            "a missing reward does not count as 0"
         )
         yield HealthWarning("unjudged", text, {"rollouts": unjudged})
     cut = totals.cut_short
     if totals.reward.count and cut / totals.reward.count > _FEW:
         text = (
             f"{cut} of {totals.reward.count} rollouts were cut short by a limit of steps, "
-            "tokens or context. Raise this limit; otherwise rewards measure the limit"
+            "tokens or context. Raise this limit. With a low limit, rewards measure the limit"
         )
         yield HealthWarning("truncation", text, {"rollouts": cut, "of": totals.reward.count})
 
 
 def _hacking(totals: Totals) -> Iterator[HealthWarning]:
     if totals.empty_solved:
-        text = f"{totals.empty_solved} rollouts solved their task without an answer or a tool call"
+        text = (
+            f"rollouts that solved the task without an answer or a tool call: {totals.empty_solved}"
+        )
         yield HealthWarning("rewarded_empty_answers", text, {"rollouts": totals.empty_solved})
     if totals.at_once_solved:
         text = (
             f"{totals.at_once_solved} of the {totals.at_once} rollouts that called every "
-            "tool at once solved their task"
+            "tool at once solved the task"
         )
         figures = {"solved": totals.at_once_solved, "rollouts": totals.at_once}
         yield HealthWarning("all_tools_at_once", text, figures)

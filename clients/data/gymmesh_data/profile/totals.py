@@ -232,5 +232,5 @@ def totals_of(
         totals.add(Facts(rollout, fields or Fields(), totals.unread))
     if not totals.tasks:
         names = ", ".join(map(str, paths))
-        raise UserError(f"{names}: no rollouts yet. Collect some with gym-cli collect")
+        raise UserError(f"{names}: no rollouts yet. Collect rollouts with gym-cli collect")
     return totals

@@ -179,14 +179,16 @@ class VerdictChanges:
         kinds = self.kinds.most_common()
         rows += [f"reward        {count} {kind}" for kind, count in kinds[:_MOST_KINDS]]
         if len(kinds) > _MOST_KINDS:
-            rows.append(f"reward        {len(kinds) - _MOST_KINDS} other changes")
+            rows.append(f"reward        other changes: {len(kinds) - _MOST_KINDS}")
         rows += [f"changed       {one}" for one in self._in_order()[:_MOST_SHOWN]]
         if len(self.rollouts) > _MOST_SHOWN:
             more = self.changed - _MOST_SHOWN
-            rows.append(f"changed       {more} other rollouts; see --json and the rows")
+            rows.append(f"changed       other rollouts: {more}; see --json and the rows")
         if self.replayed:
             rows.append(
-                f"replayed      {self.replayed} rollouts, {self.differing} with differences"
+                f"replayed      {self.replayed} "
+                f"rollout{'' if self.replayed == 1 else 's'}, {self.differing} with "
+                "differences"
             )
         rows += [f"differs       {one}" for one in self.differences[:_MOST_SHOWN]]
         return rows

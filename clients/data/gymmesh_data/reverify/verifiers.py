@@ -179,9 +179,9 @@ def _refuse_live(name: str, about: resource_pb2.GetEnvironmentResponse) -> None:
     by_session = about.verify_needs_session and not about.judges_groups
     if by_session and not about.keeps_state and about.tools_replayable and about.multi_turn:
         raise UserError(
-            f"environment {name!r} takes turns and does not keep its final state. A replay of "
-            "tool calls does not repeat turns, so the environment's stored rollouts can't be "
-            "judged again. Set keep_state in the environment's class, or select the other "
+            f"environment {name!r} takes turns and does not keep its final state. A replay "
+            "of tool calls does not repeat turns, so the environment's stored rollouts can't "
+            "be judged again. Set keep_state in the environment's class, or select the other "
             "environments with --environment NAME"
         )
     if by_session and not (about.keeps_state or about.tools_replayable):

@@ -81,7 +81,11 @@ class Tracking:
     def lost(self) -> str:
         """A sentence on lost messages; empty if no message is known to be lost."""
         unread = self._recent.unread
-        rows = f"the metrics of {unread} rows could not be read" if unread else ""
+        rows = (
+            f"the metrics of some rows could not be read (number of rows: {unread})"
+            if unread
+            else ""
+        )
         parts = [one for one in (self.link.loss, rows) if one]
         return f"{self.link.tracker}: {' and '.join(parts)}" if parts else ""
 

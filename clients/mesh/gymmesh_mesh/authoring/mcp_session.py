@@ -202,7 +202,8 @@ async def environment_at(
         if not named:
             there = ", ".join(sorted({one.name for one in reply.instances})) or "none"
             raise ConfigError(
-                f"the registry {registry} has no environment {name!r}. Its environments: {there}"
+                f"the registry {registry} has no environment {name!r}. Environments at "
+                f"this registry: {there}"
             )
         if not offering:
             raise ConfigError(

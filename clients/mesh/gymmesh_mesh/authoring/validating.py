@@ -74,8 +74,8 @@ def _environments(config: MeshConfig) -> Iterator[str]:
         for model in models_called(service):
             if model not in config.models:
                 yield (
-                    f"environments.{spec.name}: uses model {model!r}, which is not in models; "
-                    f"{nearest(model, config.models)}"
+                    f"environments.{spec.name}: uses model {model!r}, which is not in "
+                    f"`models`; {nearest(model, config.models)}"
                 )
         yield from _sandboxes(config, service, f"environments.{spec.name}")
 
@@ -97,7 +97,7 @@ def _sandboxes(config: MeshConfig, service: Service, path: str) -> Iterator[str]
     for name in set(sandboxes_used(service)) - set(own_sandboxes(service)):
         if name not in config.sandboxes:
             yield (
-                f"{path}: uses sandbox service {name!r}, which is not in sandboxes; "
+                f"{path}: uses sandbox service {name!r}, which is not in `sandboxes`; "
                 f"{nearest(name, config.sandboxes)}"
             )
 
@@ -117,9 +117,9 @@ def _player(
     if asked and not any(one.environment.plays for one in asked):
         names = ", ".join(repr(one.name) for one in asked)
         yield (
-            f"agents.{agent.name}: the option `program: environment` works only with environments "
-            f"that play their own episodes, and {names} can't. Use the agent tool_loop, or set "
-            "another program"
+            f"agents.{agent.name}: the option `program: environment` works only with "
+            f"environments that play their own episodes. Environments that can't: {names}. "
+            "Use the agent tool_loop, or set another program"
         )
 
 

@@ -69,8 +69,9 @@ async def _start(config: ConsulConfig, binary: str) -> Process:
     scheme, host, port = split_address(config.address)
     if scheme != "http" or host not in ("127.0.0.1", "localhost"):
         raise StartError(
-            f"no Consul answers at {config.address}, and gym-cli can start a Consul development "
-            "agent only on 127.0.0.1. Start Consul at that address, or change the address"
+            f"no Consul answers at {config.address}, and gym-cli can start a Consul "
+            f"development agent only on 127.0.0.1. Start Consul at {config.address}, or "
+            "change discovery.consul.address"
         )
     program = shutil.which(binary)
     if program is None:

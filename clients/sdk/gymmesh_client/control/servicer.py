@@ -218,7 +218,8 @@ def _carry_out(run: RunHandle, request: run_pb2.ControlRunRequest) -> None:
     else:
         raise MeshError(
             errors_pb2.ERROR_REASON_REQUIRED_FIELD_MISSING,
-            "ControlRun needs a command: pause, resume, drain, cancel, tune or cancel_group",
+            "ControlRun needs a command: `pause`, `resume`, `drain`, `cancel`, `tune` or "
+            "`cancel_group`",
             metadata={"field": "command", "method": f"{RUN_SERVICE}/ControlRun"},
         )
 

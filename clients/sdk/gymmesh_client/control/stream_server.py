@@ -10,7 +10,13 @@ from gymmesh_client.control.servicer import RUN_SERVICE, RunHandle, RunServicer
 from gymmesh_runtime.addresses import at_port
 from gymmesh_runtime.binding import Binding
 from gymmesh_runtime.config import ConfigError
-from gymmesh_runtime.security import Credentials, Identities, IdentityConfig, SecurityConfig
+from gymmesh_runtime.security import (
+    Credentials,
+    Identities,
+    IdentityConfig,
+    SecurityConfig,
+    TokenFile,
+)
 from gymmesh_runtime.wire import MeshServer
 
 _STOP_S: Final = 5.0
@@ -65,14 +71,16 @@ def stream_security(configured: SecurityConfig | None, token_file: str) -> Secur
     """
     config = configured or SecurityConfig()
     if token_file:
+        TokenFile(token_file, "--stream-token-file")  # its errors name the user's option
         identity = IdentityConfig(token_file=token_file, may=("collect",))
         config = msgspec.structs.replace(
             config, identities={**config.identities, _TRAINERS: identity}
         )
     if not config.identities:
         raise ConfigError(
-            "everybody who can connect to --stream-listen could read the groups. Add "
-            "--stream-token-file FILE, or security.identities with the permission collect"
+            "any process that can connect to --stream-listen could read the groups. Add "
+            "--stream-token-file FILE, or an identity with the permission 'collect' under "
+            "security.identities"
         )
     Identities(config.identities)  # reads their token files
     return config

@@ -345,7 +345,7 @@ class Dispatcher(Generic[W]):
                 f"between ({sentence[:_LONGEST_SENTENCE]})"
             )
         if self._failures == self._options.max_failures:
-            self._end(f"{self._failures} rollouts failed, which is the limit")
+            self._end(f"the number of failed rollouts reached the limit of {self._failures}")
         return Decision.GIVE_UP
 
     def _comes_back(self, assignment: Assignment[W], fault: str) -> bool:

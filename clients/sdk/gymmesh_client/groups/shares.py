@@ -349,8 +349,8 @@ class GroupShares:
             if connected:
                 raise field_invalid(
                     "consumers",
-                    f"is {claim.consumers}, but {connected[0].name} is connected as one of "
-                    f"{self.consumers} consumers. Stop all consumers before you change the number",
+                    f"is {claim.consumers}, but the connected consumer {connected[0].name} has "
+                    f"{self.consumers}. Stop all consumers before you change the number",
                 )
             for one in self._members.values():
                 self._bury(one)
@@ -362,8 +362,9 @@ class GroupShares:
         if claim.name not in others and len(others) >= self.consumers:
             raise field_invalid(
                 "consumer",
-                f"{claim.name} can't join: the maximum of {self.consumers} consumers "
-                f"(such as {', '.join(sorted(others)[:8])}) already share the groups",
+                f"{claim.name} can't join: the number of consumers is {self.consumers}, and "
+                f"consumers such as {', '.join(sorted(others)[:8])} already share the groups. Stop "
+                "all consumers before you change the number",
             )
 
     def _bury(self, consumer: Consumer) -> int:

@@ -242,8 +242,8 @@ class RunAttempts:
         found = self._database.execute(_CURRENT, (record.key, self._source)).fetchone()
         if found[0] is None:
             raise UserError(
-                f"{self.files.journal} is damaged: it supersedes an outcome that it does not "
-                "contain"
+                f"{self.files.journal} is damaged: the journal supersedes an outcome that "
+                "the journal does not contain"
             )
         said = self._database.execute("SELECT outcome FROM attempts WHERE id = ?", found)
         self._state.counts[_STATUS[said.fetchone()[0]]] -= 1

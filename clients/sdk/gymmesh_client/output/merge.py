@@ -269,13 +269,14 @@ def _check_finished(part: Part, reader: RunReader) -> None:
     missing = wanted - reader.completed - reader.failed
     if missing > 0:
         raise UserError(
-            f"{part.path}: {missing} of the {wanted} rollouts of shard {part.shard} have no "
-            "outcome. Run these rollouts with gym-cli collect --resume first"
+            f"{part.path}: some rollouts of shard {part.shard} have no outcome ({missing} of "
+            f"{wanted}). Run these rollouts with gym-cli collect --resume first"
         )
     if missing < 0:
         raise UserError(
-            f"{part.path} has {-missing} rollouts more than the {wanted} of shard {part.shard}: "
-            "the shard was started with another --limit. Collect the shard again with --overwrite"
+            f"{part.path} has more rollouts than shard {part.shard} ({-missing} more than "
+            f"{wanted}): the shard was started with another --limit. Collect the shard again "
+            "with --overwrite"
         )
 
 

@@ -61,8 +61,8 @@ class RetryChoice:
             else:
                 known = ", ".join(sorted(_NUMBERS))
                 raise UserError(
-                    f"--retry {word}: expected failed, damaged, task=ID or boundary=NAME, with "
-                    f"one of {known}"
+                    f"--retry {word}: expected failed, damaged, task=ID or boundary=NAME, "
+                    f"where NAME is one of {known}"
                 )
         return RetryChoice(failed, frozenset(boundaries), frozenset(tasks), damaged)
 

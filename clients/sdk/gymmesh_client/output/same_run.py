@@ -58,11 +58,12 @@ def check_same_layout(files: OutputFiles, session: Mapping[str, Any]) -> None:
     was, shards = bool(session.get("zstd")), session.get("shard_rows")
     if files.compressed and not was:
         raise UserError(
-            f"{files.rows} was started without compression, which can't be changed; remove --zstd"
+            f"{files.rows} was started without compression, and a resumed run can't "
+            "change the compression; remove --zstd"
         )
     if files.shard_rows is not None and files.shard_rows != shards:
         so_far = "in one file" if shards is None else f"with --shard-rows {shards}"
         raise UserError(
-            f"{files.rows} was started {so_far}, which can't be changed; remove "
-            f"--shard-rows {files.shard_rows}"
+            f"{files.rows} was started {so_far}, and a resumed run can't change the rows per "
+            f"file; remove --shard-rows {files.shard_rows}"
         )

@@ -50,10 +50,10 @@ def work_elsewhere(calls: Sequence[_ActorsCall], asked: Mapping[str, bytes]) -> 
             continue
         if _offers_tools(asked[call.call_id]):
             return (
-                f"the main conversation is one call without tools, but actor {call.actor} made "
-                "calls with tools. The call without tools is scored, shown and exported. If this "
-                "call is not the rollout's work (for example, if it makes a title), list it in "
-                "the agent's option side_calls"
+                f"the main conversation is one call without tools, but actor {call.actor} "
+                "made calls with tools. The call without tools is scored, shown and "
+                "exported. If this call is not the rollout's work (for example, if it makes "
+                "a title), list this call in the agent's option `side_calls`"
             )
     return ""
 

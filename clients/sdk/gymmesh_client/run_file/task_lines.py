@@ -71,10 +71,10 @@ def described(was: TaskLines, now: TaskLines, path: Path) -> str:
     if not gone and not added:
         if first == both:
             return "only whitespace around the lines differs"
-        return f"the order of its lines differs from line {first + 1} on{_task(path, first)}"
-    counts = f"{added.total()} lines added or changed and {gone.total()} removed or changed in all"
+        return f"the order of the lines differs from line {first + 1} on{_task(path, first)}"
+    counts = f"lines added or changed: {added.total()}, lines removed or changed: {gone.total()}"
     if first == len(new):
-        return f"it ends before line {first + 1}; {counts}"
+        return f"the file ends before line {first + 1}; {counts}"
     if first == len(old):
         return f"line {first + 1}{_task(path, first)} is new; {counts}"
     return f"line {first + 1}{_task(path, first)} differs; {counts}"

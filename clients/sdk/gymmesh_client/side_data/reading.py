@@ -73,7 +73,8 @@ def _size(side: tokens_pb2.SideData) -> int:
 def _checked(side: tokens_pb2.SideData, data: bytes, where: str) -> bytes:
     if len(data) != _size(side) or hashlib.sha256(data).digest() != side.digest:
         raise SideDataUnreadable(
-            f"side data '{side.name}' in {where} differs from its digest {side.digest.hex()}: it "
-            "is damaged. Delete the file and fetch the data again, or skip the sample"
+            f"side data '{side.name}' in {where} differs from the digest "
+            f"{side.digest.hex()}: the file is damaged. Delete the file and fetch the data "
+            "again, or skip the sample"
         )
     return data

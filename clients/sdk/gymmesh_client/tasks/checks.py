@@ -56,7 +56,10 @@ def _tags(tags: JsonValue) -> Mistakes:
             "must be an object whose values are strings; rename the key if the verifier reads it",
         )
     elif any(_has_surrogate(text) for pair in tags.items() for text in pair):
-        yield "tags", "holds an unpaired surrogate, which UTF-8 can't represent; remove it"
+        yield (
+            "tags",
+            ("holds an unpaired surrogate, which UTF-8 can't represent; remove the surrogate"),
+        )
 
 
 def _other_shape(row: dict[str, JsonValue]) -> str:
@@ -116,8 +119,8 @@ def check_input(params: dict[str, JsonValue]) -> Mistakes:
         yield (
             key,
             (
-                "has an unpaired surrogate, which UTF-8 can't represent. Remove it, or pass it as "
-                'a message: [{"role": "user", "content": …}]'
+                "has an unpaired surrogate, which UTF-8 can't represent. Remove the "
+                'surrogate, or pass the text as a message: [{"role": "user", "content": …}]'
             ),
         )
     elif type(given) is list:
@@ -135,7 +138,7 @@ def _item(item: JsonValue, key: str) -> Mistakes:
     elif kind == "message":
         yield from _message(item, key)
     elif kind in _ITEM_TYPES_WITH_ID and type(item.get("call_id")) is not str:
-        yield f"{key}.call_id", f"a {kind} needs a call_id, a string"
+        yield f"{key}.call_id", f"an item of type {kind!r} needs a string 'call_id'"
 
 
 def _message(item: dict[str, JsonValue], key: str) -> Mistakes:
@@ -145,7 +148,7 @@ def _message(item: dict[str, JsonValue], key: str) -> Mistakes:
         problem = problem if "role" in item else "is missing"
         if type(role) is str and _has_surrogate(role):
             problem = "holds an unpaired surrogate"
-        yield f"{key}.role", f"{problem}; give system, developer, user or assistant"
+        yield f"{key}.role", f"{problem}; use 'system', 'developer', 'user' or 'assistant'"
     content = item.get("content")
     if type(content) is list:
         for place, part in enumerate(content):
@@ -153,7 +156,7 @@ def _message(item: dict[str, JsonValue], key: str) -> Mistakes:
                 yield f"{key}.content[{place}]", 'must be an object with a "type"'
     elif type(content) is not str:
         problem = "is missing" if "content" not in item else f"must not be {kind_of(content)}"
-        yield f"{key}.content", f"{problem}; give a string or a list of parts"
+        yield f"{key}.content", f"{problem}; use a string or a list of parts"
 
 
 def check_tools(tools: JsonValue) -> Mistakes:
@@ -182,7 +185,7 @@ def _function(tool: dict[str, JsonValue], at: str) -> Mistakes:
     if type(tool.get("name")) is not str or not tool["name"]:
         nested = type(tool.get("function")) is dict
         hint = "; move the keys of its 'function' up, beside 'type'" if nested else ""
-        yield f"{at}.name", f"a function tool needs a name, a string{hint}"
+        yield f"{at}.name", f"a function tool needs a string 'name'{hint}"
         return
     schema = tool.get("parameters")
     if type(schema) is dict:
@@ -212,14 +215,20 @@ def check_names(key: str, name: str, default: str, known: Collection[str] | None
     Raises UserError for a default that does not exist, which is not the row's mistake.
     """
     if not (name or default):
-        yield key, f"the row names no {key}, and there is no default; add the key to the row"
+        yield (
+            key,
+            (
+                f"the row has no key {key!r}, and the configuration has no default; add the key "
+                "to the row"
+            ),
+        )
     elif known is not None and (name or default) not in known:
         near = _nearest(name or default, known)
-        hint = f"did you mean {near!r}?" if near else "there are: " + ", ".join(sorted(known))
+        hint = f"did you mean {near!r}?" if near else "known names: " + ", ".join(sorted(known))
         if not name:
             raise UserError(
-                f"defaults.{key}: the configuration has no {key} {default!r}; {hint}; rows that "
-                f"name no {key} need the default"
+                f"defaults.{key}: the configuration has no {key} {default!r}; {hint}; rows "
+                f"without the key {key!r} need the default"
             )
         yield key, f"there is no {key} {name!r}; {hint}"
 

@@ -12,10 +12,10 @@ _HEAD_BYTES: Final = 4096
 # By how a file begins. `import` reads the first kind as it is.
 _MAGIC: Final = (
     (b"PAR1", "a Parquet file", ""),
-    (b"ARROW1", "an Arrow file", "write its rows to Parquet first"),
-    (b"\x1f\x8b", "compressed with gzip", "decompress it first, with gunzip"),
-    (b"\x28\xb5\x2f\xfd", "compressed with zstd", "decompress it first, with zstd -d"),
-    (b"PK\x03\x04", "a ZIP archive", "unpack it first"),
+    (b"ARROW1", "an Arrow file", "write the rows to a Parquet file first"),
+    (b"\x1f\x8b", "compressed with gzip", "decompress the file first, with gunzip"),
+    (b"\x28\xb5\x2f\xfd", "compressed with zstd", "decompress the file first, with zstd -d"),
+    (b"PK\x03\x04", "a ZIP archive", "unpack the archive first"),
 )
 
 
@@ -48,4 +48,4 @@ def _is_document(head: bytes, file: BinaryIO) -> bool:
 
 
 def _import(path: Path) -> str:
-    return f"make tasks from it with: gym-cli import {path} --format hf --output tasks.jsonl"
+    return f"make tasks with: gym-cli import {path} --format hf --output tasks.jsonl"

@@ -23,7 +23,7 @@ def refuse_images(rollout: Rollout | FailedRollout, trainer: str) -> None:
     if count:
         what = "an image or a file" if count == 1 else f"{count} images or files"
         raise UserError(
-            f"rollout {rollout.id} of task {rollout.task.id}: has {what}, but the hook for "
+            f"rollout {rollout.id} of task {rollout.task.id} has {what}, but the hook for "
             f"{trainer} passes only token ids. Use text-only tasks"
         )
 
@@ -47,7 +47,7 @@ def refuse_sampling(settings: Mapping[str, object], trainer: str, replaced_by: s
     if named:
         raise UserError(
             f"settings: params: {', '.join(named)}: {trainer} samples with the values of its "
-            f"{replaced_by}; set them in {replaced_by}"
+            f"{replaced_by}; set these parameters in {replaced_by}"
         )
 
 

@@ -194,7 +194,7 @@ class Rollout:
             raise ValueError(
                 f"rollout {self.id} has {len(self.samples)} samples; use `samples`"
                 if self.samples
-                else f"rollout {self.id} has no tokens: its model returned none"
+                else f"rollout {self.id} has no tokens: the model returned no token ids"
             )
         return self.samples[0]
 

@@ -260,11 +260,12 @@ def check_arguments(args: Any, *, several: bool, evaluation: bool, experts: bool
     wrong: list[str] = []
     if args.reward_key or args.eval_reward_key:
         wrong.append(
-            "--reward-key and --eval-reward-key: gymmesh's rewards have no keys; remove both"
+            "--reward-key and --eval-reward-key: gymmesh's rewards have no keys; remove "
+            "both options"
         )
     if not evaluation:
         if args.group_rm:
-            wrong.append("--group-rm: would replace the environment's rewards; remove this option")
+            wrong.append("--group-rm would replace the environment's rewards; remove --group-rm")
         if args.partial_rollout:
             wrong.append(
                 "--partial-rollout: a rollout can't continue in a later step; remove this option"

@@ -183,8 +183,8 @@ async def open_place(
             )
     elif model is not None and not isinstance(model, str):
         raise UserError(
-            "model: a remote mesh has its own models. Pass the name of one of the mesh's "
-            "models. Or also pass relay=, the address of a relay of that mesh. Or collect in this "
+            "model: a remote mesh has its own models. Pass the name of one of these models, "
+            "or add relay=, the address of a relay of the remote mesh, or collect in this "
             "process"
         )
     if addresses:

@@ -169,9 +169,9 @@ class StepSeries:
             "async with collector.step(…, leftovers=…) as step:`",
             step.number,
             step.counts["left"],
-            "they were dropped"
+            "these groups were dropped"
             if step.options.leftovers == "drop"
-            else "the next step yields them",
+            else "the next step yields these groups",
         )
 
     async def _starts(
@@ -276,7 +276,7 @@ def refuse_unnumbered(settings: Settings) -> None:
     later = output.parent.glob(f"{glob.escape(output.stem)}.step-*")
     if OutputFiles(output).journal.exists() or any(later):
         raise UserError(
-            f"{output}: has steps of an earlier session. Choose the next step with "
+            f"{output} has steps of an earlier session. Choose the next step with "
             "load_state_dict(), start_step= or step(number=…)"
         )
 

@@ -26,6 +26,8 @@ _NOT_THERE: Final = frozenset(
     (errors_pb2.ERROR_REASON_PEER_UNAVAILABLE, errors_pb2.ERROR_REASON_RUN_NOT_FOUND)
 )
 _AGAIN: Final = "Drop the unacknowledged groups, and open SharedGroups again"
+# Fields of the collector's requests that come from `rank` and `world_size`.
+_OF_CONSUMERS: Final = ("consumer", "consumers")
 # By the cause that the collector names, after the rank's number.
 _REPLACED: Final[Mapping[str, str]] = {
     "lease": "had no connection for longer than --stream-lease, so its groups were sent to other "
@@ -204,10 +206,13 @@ class SharedGroups:
 
     @contextmanager
     def _drops_if_replaced(self) -> Iterator[None]:
-        """Drops what is other ranks' now, and says CONSUMER_REPLACED in a rank's words."""
+        """Drops what is other ranks' now. Errors about consumers are in a rank's words."""
         try:
             yield
         except MeshError as error:
+            if error.metadata.get("field") in _OF_CONSUMERS:
+                words = _in_words_of_ranks(error.message)
+                raise MeshError(error.reason, words, metadata=error.metadata) from error
             if error.reason != errors_pb2.ERROR_REASON_CONSUMER_REPLACED:
                 raise
             self._ready.clear()
@@ -237,6 +242,15 @@ class SharedGroups:
         if self._consumer is None:
             raise RuntimeError("SharedGroups is not open; open it with `async with groups:`")
         return self._consumer
+
+
+def _in_words_of_ranks(message: str) -> str:
+    """A message on consumers, with the names that the user of SharedGroups knows."""
+    text = message.replace("the number of consumers", "world_size")
+    text = text.replace("consumer rank-", "rank ")
+    if text.startswith("consumers "):
+        text = text.replace("consumers", "world_size", 1)
+    return text.replace("consumers", "ranks").replace("consumer", "rank")
 
 
 class SyncSharedGroups:

@@ -207,7 +207,7 @@ class TrlEnvironments:
         ):
             if has:
                 raise UserError(
-                    f"environment {name!r}: {what}, which TRL's environment_factory does not "
+                    f"environment {name!r} {what}, which TRL's environment_factory does not "
                     "support. Collect with TrlRollouts instead"
                 )
         tools: list[Any] = []
@@ -241,13 +241,13 @@ class TrlEnvironments:
     def _add(self, message: pb.Task) -> None:
         if message.environment != self.name:
             raise UserError(
-                f"task {message.task_id}: belongs to environment {message.environment!r}, not "
+                f"task {message.task_id} belongs to environment {message.environment!r}, not "
                 f"{self.name!r}. Create one TrlEnvironments per environment"
             )
         prompt = plain_prompt(message)
         if message.params.tools:
             raise UserError(
-                f"task {message.task_id}: has its own tools, but TRL shows the same tools to "
+                f"task {message.task_id} has its own tools, but TRL shows the same tools to "
                 "every task. Collect with TrlRollouts instead"
             )
         if prompt[-1]["role"] != "user":

@@ -119,8 +119,8 @@ class TrlRollouts:
         if unscored := counts["completions_unscored"] - before:
             _LOG.warning(
                 "%d of %d rollouts have sampled tokens beyond max_completion_length (%d), "
-                "including tool results. They get no reward. Raise max_completion_length, or "
-                "shorten the tool results",
+                "including tool results. These rollouts get no reward. Raise "
+                "max_completion_length, or shorten the tool results",
                 unscored,
                 len(self.rollouts),
                 most,
@@ -152,8 +152,8 @@ class TrlRollouts:
         key = dumps(plain)
         if key in self._tasks:
             raise UserError(
-                f"task {message.task_id}: has the same prompt as task {self._tasks[key].id}. TRL "
-                "only passes prompts, so each prompt must be unique"
+                f"task {message.task_id} has the same prompt as task {self._tasks[key].id}. "
+                "TRL only passes prompts, so each prompt must be unique"
             )
         self._tasks[key] = Task(message)
         self.rows.append({"prompt": plain, "task_id": message.task_id})

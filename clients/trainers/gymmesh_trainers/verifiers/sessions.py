@@ -174,13 +174,13 @@ async def sessions_at(
         )
         if about.judges_groups:
             raise UserError(
-                f"environment {name!r}: scores the repeats of a task together, but the library "
-                "`verifiers` scores each repeat alone"
+                f"environment {name!r} scores the repeats of a task together, but the "
+                "library `verifiers` scores each repeat alone"
             )
         if about.plays:
             raise UserError(
-                f"environment {name!r}: runs its episodes itself, but the library `verifiers` does "
-                "not support this"
+                f"environment {name!r} runs its episodes itself, but the library `verifiers` "
+                "does not support this"
             )
         yield MeshSessions(directory, name, call_s, verify_s)
 

@@ -20,8 +20,8 @@ def adapter_name(name: str, version: int) -> str:
     """
     if not _NAME.fullmatch(name):
         raise UserError(
-            f"adapter: {name!r} is not a name of letters, digits, '.', '_' and '-' "
-            "(at most 100, the first a letter or digit)"
+            f"adapter: {name!r} is not a valid name. Use at most 100 letters, digits, '.', "
+            "'_' and '-', and begin with a letter or digit"
         )
     return f"{name}@{version}"
 

@@ -217,7 +217,8 @@ class _Push:
                 raise PushFailed(
                     self.push,
                     "abort",
-                    f"{left} calls did not end in time. Push again with a larger timeout_s",
+                    f"some calls did not end in time (number of calls: {left}). Push "
+                    "again with a larger timeout_s",
                 )
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _AGAIN_S)

@@ -49,16 +49,18 @@ class PolicyServices:
             can = about.capabilities
             if not can.weights_loading:
                 raise ServicesFailed(
-                    f"{name}: can't make calls wait for new weights; update gymmesh in this service"
+                    f"{name} can't make calls wait for new weights; update gymmesh in this service"
                 )
             if adapter and not can.adapters:
-                raise ServicesFailed(f"{name}: its backend '{about.backend}' can't use adapters")
+                raise ServicesFailed(
+                    f"{name} has the backend '{about.backend}', which can't use adapters"
+                )
             now = about.weights_version if about.HasField("weights_version") else None
             if now is None or version > now:
                 continue
             if version < now or adapter != about.adapter:
                 there = f"version {now}" + (f" of {about.adapter}" if about.adapter else "")
-                raise ServicesFailed(f"{name}: already has {there}; push a later version")
+                raise ServicesFailed(f"{name} already has {there}; push a later version")
 
     async def hold(
         self, version: int, adapter: str, seconds: float, endpoints: Sequence[str] = ()

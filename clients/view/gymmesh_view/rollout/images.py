@@ -33,7 +33,7 @@ def shown_image(url: str) -> tuple[str, str]:
     No image is fetched. SVG, which can contain scripts, is not shown.
     """
     if not url.startswith("data:"):
-        return "", f"an image at another address, which this page does not fetch: {url[:300]}"
+        return "", f"an image at an address that this page does not fetch: {url[:300]}"
     if len(url) > _MOST_CHARS:
         return "", f"an image of {len(url) >> 20} MiB, which is too large to show"
     found = _DATA.fullmatch(url)

@@ -102,7 +102,7 @@ def parse_filters(query: Mapping[str, Sequence[str]]) -> Filters:
         else:
             said[field.name] = values[-1]
     if said.get("outcome", "") not in ("", *_OUTCOMES):
-        raise UserError("outcome: must be completed or failed")
+        raise UserError("outcome: must be 'completed' or 'failed'")
     return Filters(**said)
 
 

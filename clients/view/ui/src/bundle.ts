@@ -39,7 +39,8 @@ class BundleSource implements Source {
   async status(): Promise<Status> {
     const { rollouts, chosen, sources } = this.index;
     const left = chosen - rollouts.length;
-    const problems = left > 0 ? [`${left} rollouts are not on this page, because of --limit.`] : [];
+    const problems =
+      left > 0 ? [`Rollouts that are not on this page because of --limit: ${left}.`] : [];
     return {
       state: "ready",
       error: "",
@@ -93,7 +94,8 @@ class BundleSource implements Source {
     const row = this.byKey.get(key);
     const details = row && ((await part(String(row.part))) as Record<string, Bundled> | null);
     const detail = details && Object.hasOwn(details, key) ? details[key] : undefined;
-    if (!row || !detail) throw new Error("This page does not have this rollout.");
+    if (!row || !detail)
+      throw new Error("This page does not contain the rollout. Open another rollout in the table.");
     return { ...withImages(detail), summary: row };
   }
 }

@@ -208,7 +208,8 @@ export function RewardBadge({ row }: { row: Row }) {
 }
 
 function retryOf(failure: NonNullable<Detail["failure"]>): string {
-  if (failure.repeats) return "a retry fails again until the code is fixed";
+  if (failure.repeats)
+    return "the cause is an error in the code: fix the code, then retry with gym-cli collect --resume --retry failed";
   return failure.retry_safe ? "a retry is safe" : "a retry is not safe";
 }
 

@@ -54,7 +54,7 @@ async function get<T>(name: string, query?: URLSearchParams): Promise<T> {
   try {
     response = await fetch(`api/${name}${query ? `?${query}` : ""}`);
   } catch {
-    throw new Error("gym-cli view does not answer. Check that it still runs.");
+    throw new Error("gym-cli view does not answer. Check that the command is still running.");
   }
   if (response.status === 403) {
     throw new Error("The session has ended. Open the address that gym-cli view printed.");

@@ -165,11 +165,11 @@ export function TableView(props: {
 // Why a table is empty.
 function nothing(query: URLSearchParams, status: Status | null, later: boolean): string {
   if (filtersOf(query).size) return "No rollouts match these filters.";
-  if (later) return "There is no such page: the table has fewer pages.";
+  if (later) return "The table has fewer pages. Select an earlier page.";
   const more =
     status?.state === "indexing" ||
     status?.sources.some((one) => /^(running|not ended)$/.test(one.state));
-  return more ? "No rollouts yet. They appear here as they are written." : "No rollouts.";
+  return more ? "No rollouts yet. New rollouts appear in this table." : "No rollouts.";
 }
 
 function Header({ query, columns }: { query: URLSearchParams; columns: Column[] }) {

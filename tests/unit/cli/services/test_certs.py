@@ -59,8 +59,8 @@ def test_it_issues_again_with_the_same_authority(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (["ca"], "can't name a certificate"),
-        (["../x"], "can't name a certificate"),
+        (["ca"], "is not a valid name of a certificate"),
+        (["../x"], "is not a valid name of a certificate"),
         (["--host", "ünlaut"], "is not a host name"),
     ],
 )

@@ -67,6 +67,9 @@ async def test_a_stranger_learns_nothing(token_file: str, tmp_path: Path) -> Non
                 async with runs_at(address, shown):
                     pass
             assert error.value.reason_name == "CREDENTIAL_INVALID"
+            assert "the token in the file of the collector's --stream-token-file" in str(
+                error.value
+            )
             assert "run-1" not in str(error.value)
     assert not run.told
 
@@ -105,6 +108,10 @@ async def test_over_tls_with_a_token_or_with_a_certificate(token_file: str, tmp_
 async def test_nothing_is_served_that_strangers_could_read(token_file: str) -> None:
     with pytest.raises(ConfigError, match="--stream-token-file"):
         stream_security(None, "")
+    with pytest.raises(
+        ConfigError, match=r"^--stream-token-file: the token file .* cannot be read"
+    ):
+        stream_security(None, "missing.token")
     open_to_all = stream_security(None, token_file)
     with pytest.raises(ConfigError, match=r"will not listen on 0\.0\.0\.0 without TLS"):
         async with serving(open_to_all, TinyRun("run-1"), "0.0.0.0"):

@@ -105,7 +105,7 @@ def test_a_run_ends_after_so_many_failures() -> None:
         assert one.failed(started(one, 0.0), 0.0, TIMEOUT) is Decision.GIVE_UP
         if number < 2:
             one.completed(started(one, 0.0))
-    assert one.complaint == "3 rollouts failed, which is the limit"
+    assert one.complaint == "the number of failed rollouts reached the limit of 3"
     assert one.done
 
 

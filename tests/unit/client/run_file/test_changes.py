@@ -55,12 +55,15 @@ ALL = [task(number) for number in range(4)]
 @pytest.mark.parametrize(
     ("now", "words"),
     [
-        ([ALL[0], task(1, "2"), *ALL[2:]], "line 2 (task 'sum-1') differs; 1 lines added"),
-        (ALL[:3], "it ends before line 4; 0 lines added or changed and 1 removed"),
-        ([*ALL, task(4)], "line 5 (task 'sum-4') is new; 1 lines added or changed and 0 removed"),
+        (
+            [ALL[0], task(1, "2"), *ALL[2:]],
+            "line 2 (task 'sum-1') differs; lines added or changed: 1",
+        ),
+        (ALL[:3], "the file ends before line 4; lines added or changed: 0, lines removed"),
+        ([*ALL, task(4)], "line 5 (task 'sum-4') is new; lines added or changed: 1, lines removed"),
         (
             [ALL[0], ALL[2], ALL[1], ALL[3]],
-            "the order of its lines differs from line 2 on (task 'sum-2')",
+            "the order of the lines differs from line 2 on (task 'sum-2')",
         ),
         ([line.strip() + "  \n" for line in ALL], "only whitespace around the lines differs"),
     ],

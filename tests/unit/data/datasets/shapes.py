@@ -392,7 +392,7 @@ BAD: Final[Sequence[tuple[str, Json, str]]] = [
     ("arc", _arc("b2", "Which?", "AB", ["a", "b", "c"], "A"), "2 labels for 3 texts"),
     ("arc", _arc("b3", "Which?", "AAB", ["a", "b", "c"], "A"), "choices: has a label twice"),
     ("arc", _arc("b4", "Which?", "ABC", ["a", "b", "a"], "A"), "two equal choices"),
-    ("mmlu", _mmlu("Which?", ["a", "b"], 2), "answer: is 2, but the indices of the 2 choices"),
+    ("mmlu", _mmlu("Which?", ["a", "b"], 2), "answer: is 2, which is out of range"),
     ("mmlu", _mmlu("Which?", ["a", "b"], -1), "answer: is -1"),
     ("mmlu", _mmlu("Which?", ["a"], 0), "choices: has 1 choices"),
     ("mmlu", _mmlu("Which?", ["a", " "], 0), "choices: has a choice without a text"),

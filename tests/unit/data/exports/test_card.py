@@ -23,13 +23,13 @@ def card_of(tmp_path: Path, options: ExportOptions | None = None) -> str:
 
 def test_it_says_what_is_there_by_which_thresholds_and_what_is_not(tmp_path: Path) -> None:
     card = card_of(tmp_path)
-    assert "Environments: math (4 rollouts)." in card
-    assert "Models: policy-7b (4 rollouts)." in card
+    assert "Environments: math (rollouts: 4)." in card
+    assert "Models: policy-7b (rollouts: 4)." in card
     assert "| 4 | every rollout, with its exact tokens | all completed rollouts |" in card
     assert "| reward at least 1, no duplicates |" in card
     assert "| reward difference above 0, at most 4 per task |" in card
-    assert "- sft, train: 2 with a reward below 1" in card
-    assert "- dpo, train: 1 without a reward" in card
+    assert "- sft, train: rollouts with a reward below 1: 2" in card
+    assert "- dpo, train: rollouts without a reward: 1" in card
     assert "`datasets` 4.7 or later" in card
 
 

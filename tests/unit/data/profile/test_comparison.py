@@ -40,8 +40,8 @@ def test_tasks_of_one_id_with_other_prompts_are_said(tmp_path: Path) -> None:
     (found,) = compare([first, second], FAST)
     assert found.other_prompts == found.to_dict(1)["other_prompts"] == 1
     said = CliRunner().invoke(cli, ["compare", str(first), str(second)]).output
-    assert "look at       1 of these tasks have different prompts in the two runs" in said
-    assert "different prompts" in comparison_page([found], FAST, 1)
+    assert "look at       the prompts of 1 of these tasks differ between the two runs" in said
+    assert "the prompts of 1 of these tasks differ" in comparison_page([found], FAST, 1)
     (same,) = compare([first, first], FAST)
     assert same.other_prompts == 0
     assert "prompt" not in CliRunner().invoke(cli, ["compare", str(first), str(first)]).output

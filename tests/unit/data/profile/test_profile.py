@@ -195,7 +195,7 @@ def test_tasks_of_two_files_with_one_id_are_warned_of(tmp_path: Path) -> None:
     made = profile([write_rows(tmp_path / "b.jsonl", [*asked, other])], FAST)
     (warning,) = [one for one in made.warnings if one.name == "mixed_tasks"]
     assert warning.figures == {"tasks": 1, "of": 1}
-    assert "1 tasks have rollouts with different prompts, first '1'" in warning.text
+    assert "tasks with different prompts: 1, first '1'" in warning.text
 
 
 def test_values_that_cannot_be_counted_are_counted(tmp_path: Path) -> None:

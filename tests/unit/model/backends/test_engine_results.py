@@ -73,8 +73,8 @@ async def failing(generate: Any, **options: Any) -> MeshError:
         (Generation([True, END]), "token_ids[0] is True"),
         (Generation([2**31]), "token_ids[0]"),
         (Generation(["a"]), "token_ids[0] is 'a'"),  # type: ignore[list-item]
-        (Generation("ab"), "token_ids are str"),  # type: ignore[arg-type]
-        (Generation(None), "token_ids are NoneType"),  # type: ignore[arg-type]
+        (Generation("ab"), "token_ids must be a list, not str"),  # type: ignore[arg-type]
+        (Generation(None), "token_ids must be a list, not NoneType"),  # type: ignore[arg-type]
         (Generation([20, END], [-1.0, math.nan]), "logprobs[1] is nan"),
         (Generation([20, END], [-math.inf, -1.0]), "logprobs[0] is -inf"),
         (Generation([20, END], [0.5, -1.0]), "logprobs[0] is 0.5"),

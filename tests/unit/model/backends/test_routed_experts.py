@@ -60,7 +60,7 @@ def test_sglang_gives_int32_without_a_shape() -> None:
     meta = {"routed_experts": base64.b64encode(data).decode()}
     found = int32_experts(meta, (LAYERS, TOP_K), 6, 4, 2)
     assert (found.first_token, found.tokens, found.dtype) == (2, 7, "int32")
-    with pytest.raises(AnswerInvalid, match="whole rows"):
+    with pytest.raises(AnswerInvalid, match="whole number of rows"):
         int32_experts(meta, (LAYERS, TOP_K + 3), 6, 4, 2)
     with pytest.raises(AnswerInvalid, match="rows of routed_experts"):
         int32_experts(meta, (LAYERS, TOP_K), 6, 5, 2)

@@ -196,7 +196,7 @@ def test_what_comes_before_anything_is_asked_is_no_answer(
         async with serving(script) as server, transport() as made:
             error = await failure(made, server.url)
             assert type(error) is ConnectionLost
-            assert str(error) == "it sent data or closed the connection before a request"
+            assert str(error) == "the endpoint sent data or closed the connection before a request"
             await server.all_gone()
 
     run(main())

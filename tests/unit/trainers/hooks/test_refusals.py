@@ -73,7 +73,7 @@ def test_sampling_parameters_that_the_trainer_replaces_are_refused_by_name() -> 
         refuse_sampling({"params": {"top_p": 0.5, "temperature": 0.2}}, "AReaL", "gconfig")
     assert str(said.value) == (
         "settings: params: temperature, top_p: AReaL samples with the values of "
-        "its gconfig; set them in gconfig"
+        "its gconfig; set these parameters in gconfig"
     )
 
 

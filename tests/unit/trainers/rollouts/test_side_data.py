@@ -194,7 +194,7 @@ def test_a_damaged_file_is_no_data(tmp_path: Path, damage: bytes) -> None:
     given = stored(tmp_path, [1, 2])
     (tmp_path / side_data_place(given.digest)).write_bytes(damage)
     (sample,) = samples_of([call(0, [1, 2], [3], given)])
-    with pytest.raises(SideDataUnreadable, match="differs from its digest"):
+    with pytest.raises(SideDataUnreadable, match="differs from the digest"):
         sample.side_data[NAME].read()
 
 

@@ -137,6 +137,23 @@ async def test_a_rank_whose_place_is_taken_is_told_in_its_own_words(tmp_path: Pa
         assert Counter(found) == TASKS
 
 
+async def test_a_wrong_world_size_is_told_in_a_rank_s_words(tmp_path: Path) -> None:
+    first = SharedGroups(rank=0, world_size=1, auto_ack=False, wait_s=WAIT_S)
+    async with shared(tmp_path), first:
+        assert len(await first.take(1)) == 1
+        async with SharedGroups(rank=1, world_size=2, wait_s=WAIT_S) as second:
+            with pytest.raises(MeshError) as error:
+                await second.take(1)
+        while not first.finished:
+            await first.ack()
+            await first.take(1)
+    assert error.value.reason_name == "FIELD_INVALID"
+    assert error.value.message == (
+        "world_size is 2, but the connected rank 0 has 1. Stop all ranks before you change the "
+        "number"
+    )
+
+
 async def test_a_wait_for_a_group_is_bounded_and_loses_none(tmp_path: Path) -> None:
     """One of two ranks alone: nothing is sent before the other one came."""
     async with shared(tmp_path):

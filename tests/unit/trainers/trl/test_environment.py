@@ -137,7 +137,7 @@ class Turns(Environment[None]):
 
 
 def test_what_trl_has_no_room_for_is_refused_by_name() -> None:
-    with pytest.raises(UserError, match="'turns': takes turns"):
+    with pytest.raises(UserError, match="'turns' takes turns"):
         TrlEnvironments(Turns, [], TOKENIZER)
     own = [{"type": "function", "name": "x", "parameters": {}}]
     for row, why in (

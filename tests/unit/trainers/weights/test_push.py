@@ -393,7 +393,7 @@ async def test_an_adapter_that_one_endpoint_lacks_is_taken_back(adapter: Path) -
 
 async def test_a_backend_without_adapters_is_told_beforehand(adapter: Path) -> None:
     async with fleet(backend="responses") as mesh:
-        with pytest.raises(PushFailed, match="its backend 'responses' can't use adapters"):
+        with pytest.raises(PushFailed, match="backend 'responses', which can't use adapters"):
             await mesh.push(adapter, 1, adapter="a")
         assert not any(one.calls for one in mesh.servers)
 

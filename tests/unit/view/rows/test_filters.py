@@ -217,7 +217,7 @@ def test_the_overview_counts_what_the_table_has(store: Store, filters: Filters) 
     [
         ({"min_reward": ["high"]}, "min_reward: must be a number"),
         ({"max_turns": ["inf"]}, "max_turns: must be a finite number"),
-        ({"outcome": ["maybe"]}, "outcome: must be completed or failed"),
+        ({"outcome": ["maybe"]}, "outcome: must be 'completed' or 'failed'"),
         ({"tag": ["a"] * 101}, "tag: has more than 100 values"),
     ],
 )

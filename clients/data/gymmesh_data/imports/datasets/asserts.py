@@ -22,8 +22,8 @@ def tested_function(code: str, tests: Sequence[str]) -> str:
     if len(called) != 1:
         told = ", ".join(sorted(called)) or "none"
         raise RowRefused(
-            f"the tests call {told} of the solution's functions; the tests must call "
-            "exactly one of them"
+            f"the tests call {told} of the solution's functions; the tests must call exactly "
+            "one function"
         )
     return called.pop()
 

@@ -63,9 +63,7 @@ def bfcl_calls(functions: list[Json], truth: list[Json]) -> list[Json]:
     """
     tools = _tools(functions)
     if not truth:
-        raise RowRefused(
-            "is empty. A question that needs no call must not have ground_truth at all"
-        )
+        raise RowRefused("is empty. If the question needs no call, omit the key 'ground_truth'")
     calls = []
     for one in truth:
         if len(one) != 1:

@@ -104,7 +104,7 @@ def _json_objects(text: str) -> list[Json]:
     except CodecError as error:
         raise RowRefused(f"is not JSON: {error}") from None
     if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
-        raise RowRefused("must be JSON text of a list of objects")
+        raise RowRefused("must be JSON text: a list of objects")
     return found
 
 

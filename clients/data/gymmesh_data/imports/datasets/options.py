@@ -31,7 +31,7 @@ def letter_of_label(choices: Json, label: str) -> str:
 def _labelled(choices: Json) -> tuple[list[str], list[str]]:
     labels, texts = choices.get("label"), choices.get("text")
     if not isinstance(labels, list) or not isinstance(texts, list):
-        raise RowRefused("must have the lists text and label")
+        raise RowRefused("must have the lists 'text' and 'label'")
     if len(labels) != len(texts):
         raise RowRefused(f"has {len(labels)} labels for {len(texts)} texts")
     named = [str(one).strip() for one in labels]
@@ -43,7 +43,9 @@ def _labelled(choices: Json) -> tuple[list[str], list[str]]:
 def letter_of_place(texts: list[str], place: int) -> str:
     """The letter of a place, from 0."""
     if not 0 <= place < len(texts):
-        raise RowRefused(f"is {place}, but the indices of the {len(texts)} choices start at 0")
+        raise RowRefused(
+            f"is {place}, which is out of range: the indices of the {len(texts)} choices start at 0"
+        )
     return _LETTERS[place]
 
 

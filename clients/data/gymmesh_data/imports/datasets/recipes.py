@@ -129,15 +129,19 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     def __post_init__(self) -> None:
         if bool(self.environment) == bool(self.refused):
-            raise ValueError(f"{self.name}: needs environment or refused, and not both")
+            raise ValueError(
+                f"{self.name}: needs exactly one of the keys `environment` and `refused`"
+            )
         if self.environment and bool(self.prompt) == bool(self.messages):
-            raise ValueError(f"{self.name}: needs prompt or messages, and not both")
+            raise ValueError(f"{self.name}: needs exactly one of the keys `prompt` and `messages`")
         known = set(self.columns)
         for name, made in self.made.items():
             if made.by not in TRANSFORMATIONS:
                 raise ValueError(f"{self.name}.made.{name}.by: {made.by} is not a transformation")
             if missing := set(made.of) - known:
-                raise ValueError(f"{self.name}.made.{name}.of: there is no {min(missing)}")
+                raise ValueError(
+                    f"{self.name}.made.{name}.of: there is no column or value {min(missing)!r}"
+                )
             known.add(name)
         named = {*self.template_names, *self.id_names, *self.keep}
         named |= {one for one in (self.messages, self.tools) if one}

@@ -84,7 +84,7 @@ def titled_paragraphs(context: Any) -> str:
     if isinstance(context, dict):
         titles, parts = context.get("title"), context.get("sentences")
         if not isinstance(titles, list) or not isinstance(parts, list):
-            raise RowRefused("must have the lists title and sentences")
+            raise RowRefused("must have the lists 'title' and 'sentences'")
         if len(titles) != len(parts):
             raise RowRefused(f"has {len(titles)} titles for {len(parts)} paragraphs")
         pairs: list[Any] = [list(pair) for pair in zip(titles, parts, strict=True)]

@@ -33,7 +33,7 @@ ANSWERED = [
     (405, BASE, b"", f"did you mean {V1}?"),
     (404, BASE, b"<html>nginx</html>", f"did you mean {V1}?"),
     (404, V1, b"", f"correct 'url' or 'backend': {V1} does not serve this API"),
-    (404, V1, b"<html>nginx</html>", "correct 'url': a web page answers there, not an API"),
+    (404, V1, b"<html>nginx</html>", "correct 'url': the address serves a web page, not an API"),
     (404, V1, said("The model `m` does not exist."), f"correct 'model': GET {V1}/models lists"),
     (404, BASE, said("model 'm' not found"), f"correct 'model': GET {BASE}/models lists"),
     (400, V1, said("Invalid model name passed in model=m"), "correct 'model'"),
@@ -87,7 +87,7 @@ def test_a_connection_that_fails_has_its_remedy(cause: str, fix: str) -> None:
 
 def test_a_page_in_place_of_an_answer() -> None:
     page = b"<!DOCTYPE html><title>Welcome</title>"
-    for base, fix in ((V1, "a web page answers there"), (BASE, f"did you mean {V1}?")):
+    for base, fix in ((V1, "the address serves a web page"), (BASE, f"did you mean {V1}?")):
         error = explain(answer_invalid("policy", "x"), f"{base}/responses", 200, page)
         assert fix in fix_of(error)
 
