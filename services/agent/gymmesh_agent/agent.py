@@ -124,9 +124,9 @@ def _load_named(use: str) -> Any:
         return _load_path(_BUILT_IN[use], use)
     known = sorted({*_BUILT_IN, *entry_points(group=GROUP).names})
     near = difflib.get_close_matches(use, known, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}."
+    hint = f"did you mean {near[0]!r}?" if near else f"known agents: {', '.join(known)}."
     raise ValueError(
-        f"use: there is no agent {use!r}; {hint} Name a class of your own as 'module:Class' "
+        f"use: there is no agent {use!r}; {hint} Give a class of your own as 'module:Class' "
         "or 'folder/file.py:Class'"
     )
 

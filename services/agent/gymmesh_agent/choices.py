@@ -51,10 +51,14 @@ class ChoicesAgent(Agent):
         """
         if not context.choices:
             raise _unfit(
-                context, "has no choices (answers to select from), which the agent choices needs"
+                context, "has no choices (answers to select from), which the agent 'choices' needs"
             )
         if context.multi_turn:
-            raise _unfit(context, "needs several answers, because the environment takes turns")
+            raise _unfit(
+                context,
+                "needs several answers, because the environment takes turns, but the agent "
+                "'choices' answers only once",
+            )
         await context.choose(self._best)
         return Completion(rollout_pb2.STOP_REASON_MODEL_FINISHED)
 

@@ -143,12 +143,12 @@ def _missing(item: responses_pb2.Item) -> str:
     if kind == "message":
         message = item.message
         if not message.HasField("role"):
-            return "a message needs a `role`, such as user or assistant"
+            return "a message needs a `role`, such as 'user' or 'assistant'"
         return "" if message.WhichOneof("content") else "a message needs a `content`"
     if kind == "function_call":
         call = item.function_call
         keys = [key for key in ("call_id", "name", "arguments") if not call.HasField(key)]
-        return f"a function_call needs these keys, with text: {', '.join(keys)}" if keys else ""
+        return f"a function_call needs strings in the keys {', '.join(keys)}" if keys else ""
     if kind == "function_call_output":
         answer = item.function_call_output
         if not answer.call_id:

@@ -182,7 +182,7 @@ class AttemptEnvironment:
             return
         error = MeshError(
             errors_pb2.ERROR_REASON_AGENT_FAULT,
-            "next_turn needs an environment that takes turns, and an earlier model call",
+            "`next_turn` needs an environment that takes turns, and an earlier model call",
             metadata={"agent": self._agent},
         )
         raise StepFailed(error, FailureStage.AGENT, self._agent)

@@ -313,6 +313,6 @@ class AgentService(Service, SandboxUser):
 def _no_environment(field: str, method: str) -> MeshError:
     return MeshError(
         errors_pb2.ERROR_REASON_REQUIRED_FIELD_MISSING,
-        f"{field} is not set; name the environment that judges the task",
+        f"{field} is not set; set this field to the environment that judges the task",
         metadata={"field": field, "method": method},
     )

@@ -23,8 +23,9 @@ class ToolLoopAgent(Agent):
 
     version: ClassVar[str] = "1"
     description: ClassVar[str] = (
-        "Calls the policy, runs its tool calls concurrently, and returns their outputs. Repeats "
-        "this until the policy answers without a tool call. The environment may then take a turn."
+        "Calls the policy, runs the policy's tool calls concurrently, and returns the outputs to "
+        "the policy. Repeats these steps until the policy answers without a tool call. The "
+        "environment can then take a turn."
     )
 
     async def run(self, context: RolloutContext) -> Completion:

@@ -176,12 +176,12 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         if self.route_margin < 0:
             raise ValueError("'route_margin' must not be negative")
         if self.adapt and self.adapt.min_concurrency > self.max_concurrency:
-            raise ValueError("'adapt.min_concurrency' must not be above 'max_concurrency'")
+            raise ValueError("'adapt.min_concurrency' must be at most 'max_concurrency'")
         sampled = self.params.get("temperature") != 0
         if self.cache and not self.cache.any_temperature and sampled:
             raise ValueError(
-                "'cache' needs answers that repeat: set params: {temperature: 0}, or "
-                "cache.any_temperature: true to cache sampled answers"
+                "'cache' stores only answers at temperature 0: set params: "
+                "{temperature: 0}. To cache all answers, set cache.any_temperature: true"
             )
 
     @property

@@ -16,20 +16,25 @@ MODEL_CALL_SECONDS: Final = histogram(
 )
 MODEL_QUEUE_SECONDS: Final = histogram(
     "gymmesh_model_queue_seconds",
-    "Time that a call waited in the model service for a free place, in seconds.",
+    "Time that a call waited in the model service because the limit of concurrent calls was"
+    " reached, in seconds.",
     "model",
 )
 MODEL_WAITING: Final = gauge(
-    "gymmesh_model_waiting", "Calls that wait in the model service for a free place.", "model"
+    "gymmesh_model_waiting",
+    "Calls that wait in the model service because the limit of concurrent calls is reached.",
+    "model",
 )
 MODEL_FIRST_TOKEN_SECONDS: Final = histogram(
     "gymmesh_model_first_token_seconds",
-    "Time from a streamed call's start at the endpoint to the first piece of its answer, in"
+    "Time from the start of a streamed call at the endpoint to the first piece of the answer, in"
     " seconds.",
     "model",
 )
 MODEL_TOKENS: Final = counter(
-    "gymmesh_model_tokens_total", "Tokens, by direction (input, output).", "model direction"
+    "gymmesh_model_tokens_total",
+    "Tokens of model calls, by direction (input, output).",
+    "model direction",
 )
 MODEL_RETRIES: Final = counter(
     "gymmesh_model_retries_total",
@@ -38,7 +43,8 @@ MODEL_RETRIES: Final = counter(
 )
 MODEL_CONVERSATIONS: Final = counter(
     "gymmesh_model_conversations_total",
-    "Calls that continue a conversation, by outcome (continued; unknown: resent whole).",
+    "Calls that send only the new items of a conversation, by outcome (continued; unknown: the"
+    " caller had to send the whole conversation).",
     "model outcome",
 )
 MODEL_CONCURRENCY_LIMIT: Final = gauge(
@@ -48,7 +54,7 @@ MODEL_CONCURRENCY_LIMIT: Final = gauge(
 )
 MODEL_ENDPOINT_IN_FLIGHT: Final = gauge(
     "gymmesh_model_endpoint_in_flight",
-    "Calls at an endpoint, by its place in the configuration, from 0.",
+    "Running calls at an endpoint, by the endpoint's position in the configuration, from 0.",
     "model endpoint",
 )
 MODEL_ENDPOINT_DOWN: Final = gauge(
@@ -63,7 +69,7 @@ MODEL_ENDPOINT_KV_CACHE: Final = gauge(
 )
 MODEL_WEIGHTS_VERSION: Final = gauge(
     "gymmesh_model_weights_version",
-    "The version of the model's weights, once a version is known.",
+    "The version of the model's weights. Absent until a version is known.",
     "model",
 )
 MODEL_REROUTES: Final = counter(
@@ -79,6 +85,7 @@ MODEL_CACHE_LOOKUPS: Final = counter(
 )
 MODEL_SIDE_DATA_BYTES: Final = counter(
     "gymmesh_model_side_data_bytes_total",
-    "Bytes of side data in files, by event (stored; deleted to stay within the folder's bounds).",
+    "Bytes of side data, by event (stored: written to files; deleted: removed to stay within the"
+    " limits of the folder).",
     "model event",
 )

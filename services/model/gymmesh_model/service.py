@@ -295,9 +295,8 @@ class ModelService(Service):
             raise field_invalid(
                 "endpoints",
                 f"do not include {', '.join(unlisted)}, which model '{self.name}' calls. Load "
-                f"version {request.version} on these servers too, or list that URL as an alias of "
-                "a loaded "
-                "server",
+                f"version {request.version} on the missing servers too, or list each missing URL "
+                "as an alias of a loaded server",
             )
 
     def _opened(self) -> CallRunner:

@@ -133,11 +133,13 @@ class Leases:
         if narrowed is None:
             raise lease_invalid(
                 self._sandbox_id,
-                "that was requested permits more than the lease from which the new lease is "
-                "derived",
+                "permits less than the new lease that was requested. Request a lease with fewer "
+                "rights",
             )
         if len(self._by_digest) >= MOST_LEASES:
-            raise sandbox_limit(f"The sandbox already has {MOST_LEASES} leases.", MOST_LEASES)
+            raise sandbox_limit(
+                f"The sandbox already has {MOST_LEASES} leases, the maximum.", MOST_LEASES
+            )
         return self._add(False, narrowed, ttl_s or parent.expires - now, parent, now)
 
     def check(self, secret: bytes, right: Right, now: float, *, user: str = "") -> Lease:

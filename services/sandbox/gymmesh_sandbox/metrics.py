@@ -7,11 +7,11 @@ from typing import Final
 from gymmesh_runtime.metrics import counter, gauge, histogram
 
 SANDBOXES_RUNNING: Final = gauge(
-    "gymmesh_sandboxes_running", "Sandboxes that run, by service.", "service"
+    "gymmesh_sandboxes_running", "Running sandboxes, by service.", "service"
 )
 SANDBOXES_PLACES: Final = gauge(
     "gymmesh_sandboxes_places",
-    "Current number of places for sandboxes (the most sandboxes that may run at once), by service.",
+    "Current maximum number of sandboxes that can run at the same time (places), by service.",
     "service",
 )
 SANDBOXES_WAITING: Final = gauge(
@@ -36,7 +36,7 @@ SANDBOXES_LEFT: Final = counter(
 )
 SANDBOXES_START_SECONDS: Final = histogram(
     "gymmesh_sandboxes_start_seconds",
-    "Time from when a sandbox got its place until it was ready, in seconds, by service.",
+    "Time of a sandbox's start, after the wait for a place, in seconds, by service.",
     "service",
 )
 SANDBOXES_EXEC_SECONDS: Final = histogram(

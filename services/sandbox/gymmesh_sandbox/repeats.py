@@ -101,7 +101,8 @@ class CallRepeats(Generic[T]):
         if _id(key) in self._forgotten:
             raise MeshError(
                 errors_pb2.ERROR_REASON_SESSION_STATE,
-                "The request was already answered, and the service no longer stores the answer.",
+                "The request was already answered, and the service no longer stores the answer. "
+                "Use a new request_id.",
                 metadata={"state": "answered"},
             )
         if (running := self._running.get(key)) is not None:

@@ -149,7 +149,7 @@ def process_limits_of(
     if command == "argv" and any(b"\0" in word for word in process.argv.words):
         raise field_invalid(f"{field}.argv.words", "contains a zero byte")
     if command == "argv" and not process.argv.words[0]:
-        raise field_invalid(f"{field}.argv.words[0]", "is empty; name the program")
+        raise field_invalid(f"{field}.argv.words[0]", "is empty; set the name of the program")
     for name in ("shell", "cwd", "user"):
         _check_text(f"{field}.{name}", getattr(process, name))
     _check_env(f"{field}.env", process.env)
@@ -202,9 +202,11 @@ def check_call(request: sandbox_pb2.CallPortRequest) -> None:
         raise field_invalid("method", "is not an HTTP method")
     for header in request.headers:
         if not header.name.isascii() or not header.name.isprintable() or " " in header.name:
-            raise field_invalid("headers", "has a header whose name is not valid in HTTP")
+            raise field_invalid("headers", "has a header with a name that HTTP does not allow")
         if any(byte in b"\r\n\0" for byte in header.value):
-            raise field_invalid("headers", f"has a line break or zero byte in {header.name}")
+            raise field_invalid(
+                "headers", f"has a line break or zero byte in the header {header.name}"
+            )
 
 
 def network_kind(network: sandbox_pb2.Network) -> sandbox_pb2.NetworkKind.ValueType:

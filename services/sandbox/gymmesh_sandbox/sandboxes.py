@@ -401,7 +401,7 @@ def _why_ended(live: LiveSandbox, cause: str, error: MeshError | None) -> str:
             "is over"
         )
     if cause == "expired":
-        return f"its own lease was not renewed within {live.plan.ttl_s:g} s (ttl_s)"
+        return f"the sandbox's own lease was not renewed within {live.plan.ttl_s:g} s (ttl_s)"
     if error is not None:
         return error.metadata.get("cause", error.reason_name)
     return _WHY_ENDED.get(cause, cause)

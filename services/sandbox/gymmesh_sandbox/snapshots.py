@@ -36,7 +36,8 @@ class Snapshots:
         """
         if name and not _NAME.fullmatch(name):
             raise field_invalid(
-                "name", "must be 1 to 128 letters, digits, dots, dashes and underscores"
+                "name",
+                "must have 1 to 128 characters: letters, digits, dots, dashes or underscores",
             )
         taken = name in self._timer_of
         if name and (taken or any(one.name == name for one in await self._backend.images())):

@@ -261,11 +261,10 @@ class SandboxClient:
 def _unknown(sandbox: grant_pb2.SandboxRef) -> MeshError:
     return MeshError(
         _Reason.ERROR_REASON_SANDBOX_LOST,
-        f"the sandbox {sandbox.sandbox_id} is at the instance {sandbox.instance_id!r} of "
-        f"{sandbox.service!r}, which this process can't find. The instance has ended, or the "
-        "instance runs inside its owner's process. Configure a sandbox service under `sandboxes`, "
-        "which all "
-        "processes can reach",
+        f"the sandbox {sandbox.sandbox_id} is unreachable: this process can't find the instance "
+        f"{sandbox.instance_id!r} of the sandbox service {sandbox.service!r}. The instance has "
+        "ended, or runs inside another process. Configure a sandbox service under `sandboxes`: "
+        "all processes can reach that service",
         metadata={"sandbox_id": sandbox.sandbox_id, "cause": "unknown"},
     )
 

@@ -278,8 +278,7 @@ class SandboxConnection:
             await opened.calls.call(lambda peer: peer.EndSandbox, request, _END_S)
         except MeshError as error:
             _LOGGER.warning(
-                "sandbox %s could not be ended; the sandbox ends when the sandbox's lease expires: "
-                "%s",
+                "sandbox %s could not be ended, and will end when its lease expires: %s",
                 request.sandbox_id,
                 error,
             )

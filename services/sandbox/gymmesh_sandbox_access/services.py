@@ -87,8 +87,8 @@ class SandboxServices:
                 await directory.pick(SANDBOX_SERVICE, service, timeout=_START_S)
             except MeshError as error:
                 raise ConfigError(
-                    f"the {self._user} uses a sandbox service {name!r}, but {error.message}; add a "
-                    f"service of that name under sandboxes, or map the name: "
+                    f"the {self._user} uses the sandbox service {name!r}, but {error.message}. Add "
+                    f"a service with this name under 'sandboxes', or map the name: "
                     f"sandboxes: {{{name}: NAME}}",
                     path=f"{self._user}s.{self._name}",
                 ) from None
@@ -126,6 +126,5 @@ class SandboxServices:
 
     def _not_open(self) -> RuntimeError:
         return RuntimeError(
-            f"the {self._user} is not open yet, so the sandbox services that it "
-            "may use are not known"
+            f"the {self._user} is not open yet, so its sandbox services are not known yet"
         )

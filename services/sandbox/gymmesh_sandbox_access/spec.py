@@ -163,7 +163,7 @@ def _allowed(host: str | sandbox_pb2.AllowedHost) -> sandbox_pb2.AllowedHost:
         return host
     name, _, port = host.partition(":")
     if not name or (port and not (port.isascii() and port.isdecimal())):
-        raise ValueError(f"network has {host!r}; write a host as name or name:port")
+        raise ValueError(f"network has {host!r}; write a host as NAME or NAME:PORT")
     return sandbox_pb2.AllowedHost(name=name, ports=[int(port)] if port else ())
 
 

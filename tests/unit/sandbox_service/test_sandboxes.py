@@ -58,7 +58,7 @@ async def test_how_a_sandbox_ended_is_said(tmp_path: Path) -> None:
         await served.peer.RemoveSandbox(request, timeout=TIMEOUT)
         for box, cause, why in (
             (old, "life", "the sandbox's lifetime of 10 s (resources.life_s) is over"),
-            (left, "expired", "its own lease was not renewed within 30 s (ttl_s)"),
+            (left, "expired", "the sandbox's own lease was not renewed within 30 s (ttl_s)"),
             (removed, "removed", "an operator ended it"),
         ):
             refused = await _refused(box.exec("true"))

@@ -177,7 +177,7 @@ class ServedStream:
                     full.append(key)
         if full:
             waiting = len(self.queue.waiting)
-            why = f"{waiting} attempts of this collector are already waiting to start"
+            why = f"the queue of this collector is full (attempts that wait to start: {waiting})"
             self.refuse(full, queue_full(why, "collect", waiting))
 
     def _cancel(self, keys: Sequence[Key]) -> list[QueuedAttempt]:

@@ -134,7 +134,7 @@ def check_group(
         )
         raise violated(
             "verdicts",
-            f"{problem}; the environment returned {len(judged)} verdicts or changed the order",
+            f"{problem}; the number ({len(judged)}) or the order of the returned verdicts differs",
         )
     for verdict in verdicts:
         check_verification(verdict.verification)

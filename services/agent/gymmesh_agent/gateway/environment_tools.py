@@ -84,7 +84,8 @@ class EnvironmentTools:
         if method == "tools/call":
             return await self._called(params)
         raise _McpRefusal(
-            _NO_METHOD, "unknown method; this server supports only the methods for tools"
+            _NO_METHOD,
+            "unknown method; this server supports only initialize, ping, tools/list and tools/call",
         )
 
     async def _called(self, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -94,7 +95,7 @@ class EnvironmentTools:
                 _BAD_PARAMS, "unknown tool; call tools/list for the names of the tools"
             )
         if not isinstance(arguments, dict):
-            raise _McpRefusal(_BAD_PARAMS, "arguments must be an object")
+            raise _McpRefusal(_BAD_PARAMS, "'arguments' must be an object")
         try:
             reply = await self._call(name, dumps(arguments))
         except MeshError as error:
@@ -117,9 +118,9 @@ def _read(body: bytes) -> Mapping[str, Any]:
     if not isinstance(request, dict) or not isinstance(request.get("method"), str):
         raise _McpRefusal(_NO_REQUEST, "the body is not a single JSON-RPC request")
     if not isinstance(request.get("params") or {}, dict):
-        raise _McpRefusal(_NO_REQUEST, "params must be an object")
+        raise _McpRefusal(_NO_REQUEST, "'params' must be an object")
     if not isinstance(request.get("id"), str | int | None):
-        raise _McpRefusal(_NO_REQUEST, "id must be a string or a number")
+        raise _McpRefusal(_NO_REQUEST, "'id' must be a string or a number")
     return request
 
 

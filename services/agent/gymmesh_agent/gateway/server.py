@@ -46,8 +46,12 @@ _MOST_BODIES: Final = 4
 
 _UNKNOWN_KEY: Final = Refusal(RefusalKind.UNAUTHORIZED, "The API key is not valid.")
 _CROWDED: Final = Refusal(RefusalKind.AGAIN, "The gateway is busy; send the request again later.")
-_TOO_SLOW: Final = Refusal(RefusalKind.AGAIN, f"The body did not arrive within {_BODY_S:g} s.")
-_TOO_MANY: Final = Refusal(RefusalKind.AGAIN, "The rollout has too many connections.")
+_TOO_SLOW: Final = Refusal(
+    RefusalKind.AGAIN, f"The request's body did not arrive within {_BODY_S:g} s."
+)
+_TOO_MANY: Final = Refusal(
+    RefusalKind.AGAIN, "The rollout has too many connections; send the request again later."
+)
 
 
 # Addresses of services of this process and of this machine.
@@ -305,7 +309,9 @@ class GatewayServer:
             except TimeoutError:
                 return _TOO_SLOW, 0
             except web.RequestPayloadError as error:
-                return Refusal(RefusalKind.INVALID, f"The body cannot be read: {error}"), 0
+                return Refusal(
+                    RefusalKind.INVALID, f"The request's body cannot be read: {error}"
+                ), 0
             whole = bytes(body)
             if len(whole) < _LARGE_BODY:
                 return read_body(whole), len(whole)
@@ -315,4 +321,4 @@ class GatewayServer:
 
 
 def _too_large(most: int) -> Refusal:
-    return Refusal(RefusalKind.TOO_LARGE, f"The body is longer than {most} bytes.")
+    return Refusal(RefusalKind.TOO_LARGE, f"The request's body is longer than {most} bytes.")

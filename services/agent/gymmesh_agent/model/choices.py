@@ -72,7 +72,9 @@ def chosen_answer(
 def _choice(text: str, score: model_pb2.ContinuationScore) -> ScoredChoice:
     tokens = len(score.token_ids) // TOKEN_BYTES
     if not tokens or len(score.logprobs) != len(score.token_ids):
-        raise _violated(f"{len(score.logprobs)} bytes of log probabilities for {tokens} tokens")
+        raise _violated(
+            f"a choice has {len(score.logprobs)} bytes of log probabilities for {tokens} tokens"
+        )
     total = math.fsum(unpack_logprobs(score.logprobs))
     if not math.isfinite(total):
         raise _violated("a log probability is not finite")

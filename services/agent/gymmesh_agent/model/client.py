@@ -105,7 +105,7 @@ class ModelServices:
         if model not in self._without_tokens:
             self._without_tokens.add(model)
             _log.warning(
-                "model '%s' returns no token ids, but capture_tokens is true; use a backend that "
+                "model '%s' returns no token ids, but capture_tokens is true. Use a backend that "
                 "returns token ids (vllm, vllm_tokens, sglang, or a TokenBackend), or set "
                 "capture_tokens to false",
                 model,
@@ -125,8 +125,8 @@ class ModelServices:
             raise MeshError(
                 errors_pb2.ERROR_REASON_NOT_OFFERED,
                 f"model '{model}' can't score choices: its backend '{about.backend}' returns no "
-                "log probabilities of given tokens. Use vllm, vllm_tokens, sglang or local, or the "
-                "agent tool_loop, which lets the model write the answer",
+                "log probabilities of given tokens. Use the backend vllm, vllm_tokens, sglang or "
+                "local, or the agent tool_loop, which lets the model write the answer",
                 metadata={"method": f"{MODEL_SERVICE}/ScoreContinuations", "model": model},
             )
 
@@ -137,8 +137,8 @@ class ModelServices:
                 self._without_side_data.add((model, name))
                 _log.warning(
                     "model '%s' returns no side data '%s', but capture_side_data requests this "
-                    "data; use a backend that returns this data, and set side_data.path of the "
-                    "model to a folder",
+                    "side data. Use a backend that returns this side data, and set the model's key "
+                    "side_data.path to a folder",
                     model,
                     name,
                 )

@@ -188,8 +188,9 @@ def diverged(call_id: str, position: int) -> MeshError:
     """TOKENS_DIVERGED."""
     return MeshError(
         errors_pb2.ERROR_REASON_TOKENS_DIVERGED,
-        f"the prompt of call {call_id} must begin with the tokens of the previous call, but "
-        f"differs from token {position} on, and the model service declared no fork",
+        f"the prompt of call {call_id} must begin with the tokens of the previous call, unless the "
+        f"model service declares a fork. The prompt differs from token {position} on, without a "
+        "declared fork",
         metadata={"call_id": call_id, "position": str(position)},
     )
 

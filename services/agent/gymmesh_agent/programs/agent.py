@@ -140,8 +140,8 @@ class ProgramAgent(Agent):
         if sandbox is None:
             raise MeshError(
                 errors_pb2.ERROR_REASON_FIELD_INVALID,
-                f"the environment lends no sandbox {self._options.sandbox!r} in which the program "
-                "could run; use an environment that lends a sandbox, such as workspace",
+                f"the environment lends no sandbox {self._options.sandbox!r} for the program; use "
+                "an environment that lends a sandbox, such as the environment 'workspace'",
                 metadata={"field": "options.sandbox"},
             )
         return sandbox
@@ -152,8 +152,9 @@ def _check_plays(context: RolloutContext) -> None:
     if not context.environment_plays:
         raise MeshError(
             errors_pb2.ERROR_REASON_FIELD_INVALID,
-            f"program: {ENVIRONMENT} needs an environment that plays its episodes itself, and "
-            f"{context.environment!r} does not; use the agent tool_loop, or another program",
+            f"the option 'program: {ENVIRONMENT}' needs an environment that plays its episodes "
+            f"itself. The environment {context.environment!r} doesn't play its episodes: use the "
+            "agent tool_loop, or another program",
             metadata={"field": "options.program"},
         )
 
@@ -168,8 +169,8 @@ async def _check_network(sandbox: SandboxHandle, role: str) -> None:
         shown = sandbox_pb2.NetworkKind.Name(kind).removeprefix("NETWORK_KIND_").lower()
         raise MeshError(
             errors_pb2.ERROR_REASON_FIELD_INVALID,
-            f"the network of the sandbox {role!r} is '{shown}', from which the program can't "
-            "reach the model; use an environment that lends a sandbox with the network 'agent', "
-            "for example workspace with the option network: agent",
+            f"the program can't reach the model from the sandbox {role!r}, because the sandbox's "
+            f"network is '{shown}'. Use an environment that lends a sandbox with the network "
+            "'agent', for example the environment 'workspace' with the option 'network: agent'",
             metadata={"field": "options.sandbox"},
         )

@@ -144,7 +144,7 @@ def _failed(end: ProgramEnd, program: str) -> MeshError:
             errors_pb2.ERROR_REASON_PROGRAM_NOT_FOUND,
             f"the program {program!r} cannot be run in its sandbox (exit code {end.exit_code}); "
             "install the program into the image, or into a folder of the sandbox that the option "
-            f"path lists{said}",
+            f"'path' lists{said}",
             metadata={"program": program},
         )
     return MeshError(

@@ -32,9 +32,9 @@ class ProgramInstall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     def __post_init__(self) -> None:
         if bool(self.npm) == bool(self.pip):
-            raise ValueError("install: set exactly one of npm and pip")
+            raise ValueError("install: set exactly one of the keys 'npm' and 'pip'")
         if bool(self.npm) != bool(self.node):
-            raise ValueError("install.node: must be set with npm, and only with npm")
+            raise ValueError("install.node: must be set if 'npm' is set, and only then")
 
 
 class ProgramCommand(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -56,7 +56,7 @@ class ProgramCommand(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         if not self.command:
             raise ValueError("run.command: is empty")
         if bool(self.version) == bool(self.package):
-            raise ValueError("run: set exactly one of version and package")
+            raise ValueError("run: set exactly one of the keys 'version' and 'package'")
 
 
 class ProgramTools(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

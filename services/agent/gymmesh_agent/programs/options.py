@@ -72,7 +72,9 @@ class ProgramOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     def __post_init__(self) -> None:
         given = [key for key in ("program", "command", "function") if getattr(self, key)]
         if len(given) != 1:
-            raise ValueError("program: set exactly one of program, command and function")
+            raise ValueError(
+                "program: set exactly one of the options 'program', 'command' and 'function'"
+            )
         if self.is_environment:
             self._check_played()
         elif self.program:
@@ -83,16 +85,19 @@ class ProgramOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
                 f"not {self.function!r}"
             )
         if self.in_process and not self.function:
-            raise ValueError("in_process: works only with function")
+            raise ValueError("in_process: works only with the option 'function'")
         if self.arguments and not self.program:
             raise ValueError(
-                "arguments: works only with program; add a command's arguments to command"
+                "arguments: works only with the option 'program'; add the arguments of a command "
+                "to 'command'"
             )
         if not _MODEL.match(self.model):
-            raise ValueError(f"model: {self.model!r} must have 1 to 200 letters, digits or ./:@-_")
+            raise ValueError(
+                f"model: {self.model!r} must have 1 to 200 characters: letters, digits or ./:@-_"
+            )
         for name in self.env:
             if not _NAME.match(name):
-                raise ValueError(f"env: {name!r} is not a valid name of a variable")
+                raise ValueError(f"env: {name!r} is not a valid name of an environment variable")
         for path in self.files:
             if not path.startswith(("/", "{home}/")) or ".." in PurePosixPath(path).parts:
                 raise ValueError(f"files: {path!r} must begin with / or {{home}}/, without ..")
@@ -105,7 +110,9 @@ class ProgramOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             made = field.default_factory
             usual = field.default if made is msgspec.NODEFAULT else made()
             if field.name not in _PLAYED and getattr(self, field.name) != usual:
-                raise ValueError(f"{field.name}: does not work with program: {ENVIRONMENT}")
+                raise ValueError(
+                    f"{field.name}: does not work with the option 'program: {ENVIRONMENT}'"
+                )
 
     @property
     def is_environment(self) -> bool:

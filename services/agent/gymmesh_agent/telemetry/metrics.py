@@ -24,9 +24,9 @@ ROLLOUT_SECONDS: Final = histogram(
 )
 ROLLOUT_STAGE_SECONDS: Final = histogram(
     "gymmesh_rollout_stage_seconds",
-    "Where an attempt's time went, in seconds, by stage: queue (waiting in the agent for a place),"
-    " create_session, model_queue (waiting in the model service), model, call_tool, next_turn,"
-    " verify, close_session. Each of several concurrent calls counts in full.",
+    "Time of an attempt, in seconds, by stage. The stages are queue (waiting in the agent for a"
+    " place to run), create_session, model_queue (waiting in the model service), model, call_tool,"
+    " next_turn, verify and close_session. Each of several concurrent calls counts in full.",
     "agent environment stage",
     buckets=_STAGE_SECONDS,
 )

@@ -61,7 +61,7 @@ def checked_ids(given: Any) -> list[int]:
         ids.append(found)
     if not ids:
         raise AnswerInvalid(
-            "the answer has no token ids; an answer needs at least one, its stop token"
+            "the answer has no token ids; an answer needs at least the token id of its stop token"
         )
     return ids
 
@@ -125,8 +125,10 @@ def template_problem(error: Exception) -> str:
 
 def _listed(given: Any, name: str) -> Sequence[Any]:
     if isinstance(given, str | bytes | Mapping):
-        raise AnswerInvalid(f"the answer's {name} are {type(given).__name__}, not a list")
+        raise AnswerInvalid(f"the answer's {name} must be a list, not {type(given).__name__}")
     try:
         return list(given)
     except TypeError:
-        raise AnswerInvalid(f"the answer's {name} are {type(given).__name__}, not a list") from None
+        raise AnswerInvalid(
+            f"the answer's {name} must be a list, not {type(given).__name__}"
+        ) from None

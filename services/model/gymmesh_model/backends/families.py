@@ -113,7 +113,7 @@ class ModelFamily:
             )
         except Exception as error:
             # Template arguments that it has no name for, a vocabulary that it cannot fetch, …
-            _LOG.info("renderers has no renderer for %s: %s", name, error)
+            _LOG.info("the library renderers has no renderer for the tokenizer %s: %s", name, error)
             return None
         family = ModelFamily(renderer)
         return family if family.agrees(renders) else None
@@ -153,7 +153,7 @@ class ModelFamily:
             )
         except Exception as error:
             # The template can still do it.
-            _LOG.debug("the renderer cannot continue a prompt: %s", error)
+            _LOG.debug("the renderer cannot append the new messages to a prompt: %s", error)
             return None
         if made is None:
             return None

@@ -138,7 +138,9 @@ def _score_of(token: int, answer: Mapping[str, Any]) -> TokenScores:
     except (KeyError, TypeError, ValueError) as error:
         if isinstance(error, AnswerInvalid):
             raise
-        raise AnswerInvalid("the response has no completion_probabilities of one token") from None
+        raise AnswerInvalid(
+            "the response's 'completion_probabilities' must have exactly one token"
+        ) from None
     if found.logprobs[0] < _UNDERFLOW:
         raise AnswerInvalid(
             f"token {token} is so improbable that the server reports no probability"

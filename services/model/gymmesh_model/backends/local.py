@@ -164,7 +164,8 @@ class LocalBackend(Backend):
                 async with asyncio.timeout(timeout), self._starting:
                     await server.start()
             except TimeoutError:
-                raise timed_out(self._name, timeout, "its server did not start") from None
+                where = "the server of the embedded model did not start"
+                raise timed_out(self._name, timeout, where) from None
             except LocalModelError as error:
                 raise unreachable(self._name, str(error)) from None
         return server

@@ -87,7 +87,7 @@ def native_body(params: Mapping[str, Any]) -> dict[str, Any]:
     body = {key: value for key, value in params.items() if value is not None}
     for key in ("background", "stream"):
         if body.pop(key, None):
-            raise unsupported(key, "the model service requests complete answers")
+            raise unsupported(key, "the model service always waits for the complete answer")
     if "input" in body:
         body["input"] = with_sent_calls(body["input"], body.get("tools"))
     return body

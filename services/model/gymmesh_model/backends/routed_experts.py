@@ -39,7 +39,9 @@ def npy_experts(
         # Only then the choice has no rows of the prompt.
         before = _npy(of_prompt)
         if (before.dtype, before.shape) != (rows.dtype, rows.shape):
-            raise AnswerInvalid("the response's prompt_routed_experts have another type or shape")
+            raise AnswerInvalid(
+                "the response's prompt_routed_experts and routed_experts differ in type or shape"
+            )
         rows = SideRows(rows.name, rows.dtype, rows.shape, 0, bytes(before.data) + bytes(rows.data))
     return _placed(rows, prompt + sampled - 1, first)
 
@@ -50,7 +52,10 @@ def int32_experts(
     """The rows in an answer's `meta_info` of SGLang. Raises AnswerInvalid."""
     data = _decoded(meta.get(ROUTED_EXPERTS))
     if len(data) % row_bytes("int32", shape):
-        raise AnswerInvalid(f"the response's routed_experts are not whole rows of {list(shape)}")
+        raise AnswerInvalid(
+            "the size of the response's routed_experts is not a whole number of rows of the shape "
+            f"{list(shape)}"
+        )
     return _placed(SideRows(ROUTED_EXPERTS, "int32", shape, 0, data), prompt + sampled - 1, first)
 
 

@@ -90,8 +90,8 @@ def check_context(model: str, prompt: int, longest: int, context: int) -> None:
     if context and prompt + longest > context:
         raise MeshError(
             errors.ERROR_REASON_MODEL_CONTEXT_EXCEEDED,
-            f"the prompt has {prompt} tokens and the longest continuation {longest}, together more "
-            f"than the context of model '{model}' ({context})",
+            f"the prompt ({prompt} tokens) and the longest continuation ({longest} tokens) "
+            f"together exceed the context of model '{model}' ({context} tokens)",
             metadata={"model": model},
         )
 
@@ -99,7 +99,9 @@ def check_context(model: str, prompt: int, longest: int, context: int) -> None:
 def checked_scores(given: Any, tokens: int) -> TokenScores:
     """The scores of so many tokens. Raises AnswerInvalid where one is not a log probability."""
     if not isinstance(given, TokenScores):
-        raise AnswerInvalid(f"score must return TokenScores; it returned {type(given).__name__}")
+        raise AnswerInvalid(
+            f"`score` must return `TokenScores`, but returned {type(given).__name__}"
+        )
     logprobs = [_logprob(one) for one in given.logprobs]
     if len(logprobs) != tokens:
         raise AnswerInvalid(
@@ -165,7 +167,10 @@ def vllm_scores(answer: Mapping[str, Any], prompt: int, after: Sequence[int]) ->
     listed = choice.get("prompt_logprobs") if isinstance(choice, Mapping) else None
     tokens = prompt + len(after)
     if not isinstance(listed, list) or len(listed) != tokens:
-        raise AnswerInvalid(f"the response has no prompt_logprobs for each of {tokens} tokens")
+        raise AnswerInvalid(
+            "the response's prompt_logprobs must be a list with one entry for each of "
+            f"{tokens} tokens"
+        )
     entries: list[tuple[Any, Any, Sequence[Any]]] = []
     for wanted, found in zip(after, listed[prompt:], strict=True):
         known = found if isinstance(found, Mapping) else {}

@@ -76,8 +76,8 @@ def _item(place: int, part: Any) -> dict[str, Any]:
         or part.keys() - _KEYS
     ):
         raise ValueError(
-            f"answers[{place}]: must be a text, or a tool call as "
-            '{"tool": NAME, "arguments": {…}}, or a list of these'
+            f"answers[{place}] must be a text, a tool call as "
+            '{"tool": NAME, "arguments": {…}}, or a list of texts and tool calls'
         )
     arguments = part.get("arguments", {})
     written = arguments if isinstance(arguments, str) else dumps(arguments).decode()

@@ -131,7 +131,9 @@ class TokenBackend(Backend):
     ) -> None:
         if isinstance(tool_parser, str) and tool_parser not in TOOL_PARSERS:
             known = ", ".join(TOOL_PARSERS)
-            raise ValueError(f"tool_parser: unknown parser {tool_parser!r}; known parsers: {known}")
+            raise ValueError(
+                f"'tool_parser' has an unknown parser {tool_parser!r}; known parsers: {known}"
+            )
         self._tokenizer = tokenizer
         self._engine = generate if isinstance(generate, Engine) else CallableEngine(generate)
         self.features = msgspec.structs.replace(self._engine.features, takes_items=True)
@@ -351,8 +353,8 @@ class TokenBackend(Backend):
             if room < 1:
                 raise MeshError(
                     errors.ERROR_REASON_MODEL_CONTEXT_EXCEEDED,
-                    f"the prompt has {prompt} tokens, more than the context of model "
-                    f"'{self.endpoint_model}' ({self.context_tokens})",
+                    f"the prompt has {prompt} tokens and leaves no room for an answer in the "
+                    f"context of model '{self.endpoint_model}' ({self.context_tokens} tokens)",
                     metadata={"model": self.endpoint_model},
                 )
             limit = room if limit is None else min(limit, room)
@@ -377,9 +379,9 @@ class TokenBackend(Backend):
         family = None if renderer is None else ModelFamily(renderer)
         if family is not None and not family.agrees(renders):
             raise ValueError(
-                "renderer: its tokens differ from the tokens of the tokenizer's chat template; "
-                "name the renderer of this model's family, or give the renderer and the tokenizer "
-                "the same template arguments"
+                "the tokens of the argument 'renderer' differ from the tokens of the tokenizer's "
+                "chat template. Pass the renderer of this model's family, or give the renderer and "
+                "the tokenizer the same template arguments"
             )
         return family
 

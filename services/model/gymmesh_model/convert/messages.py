@@ -132,7 +132,10 @@ def _reasoning_text(item: Mapping[str, Any], place: str) -> str:
         for part in (parts if isinstance(parts, list) else [None])
     ]
     if not all(isinstance(text, str) for text in texts):
-        raise field_invalid(f"params.{place}", "must hold its reasoning in a list of texts")
+        raise field_invalid(
+            f"params.{place}",
+            "is a reasoning item, so 'content' or 'summary' must be a list of texts",
+        )
     return "\n\n".join(map(str, texts))
 
 

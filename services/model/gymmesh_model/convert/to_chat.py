@@ -111,7 +111,7 @@ def _tool_choice(value: object, options: ChatOptions) -> Json:
             return {"tool_choice": {"type": "allowed_tools", "allowed_tools": allowed}}
     raise unsupported(
         "tool_choice",
-        "only a mode (auto, none, required), a named function or allowed tools are supported",
+        "only 'auto', 'none', 'required', a named function and allowed tools are supported",
     )
 
 

@@ -125,7 +125,7 @@ def _tool_choice(value: object, body: Json, config: Json) -> None:
         choice = {"mode": "ANY", "allowedFunctionNames": [value.get("name")]}
     else:
         raise unsupported(
-            "tool_choice", "only auto, required, none or a named function are supported"
+            "tool_choice", "only 'auto', 'required', 'none' and a named function are supported"
         )
     body["toolConfig"] = {"functionCallingConfig": choice}
 
@@ -251,7 +251,9 @@ class _ContentsWriter:
     def _call(self, item: Mapping[str, Any], place: str) -> None:
         call_id, name, written = (item.get(key) for key in ("call_id", "name", "arguments"))
         if not isinstance(call_id, str) or not isinstance(name, str):
-            raise field_invalid(f"params.{place}", "needs a call_id and a name")
+            raise field_invalid(
+                f"params.{place}", "needs the keys 'call_id' and 'name' with strings"
+            )
         arguments = sent_arguments(written if isinstance(written, str) else "")
         name = self._names[call_id] = sent_name(name, self._tools)
         call = {"id": call_id, "name": name, "args": loads(arguments.encode())}
@@ -260,7 +262,9 @@ class _ContentsWriter:
     def _output(self, item: Mapping[str, Any], place: str) -> None:
         call_id = item.get("call_id")
         if not isinstance(call_id, str) or call_id not in self._names:
-            raise field_invalid(f"params.{place}.call_id", "is not the id of an earlier call")
+            raise field_invalid(
+                f"params.{place}.call_id", "is not the 'call_id' of an earlier function call"
+            )
         parts = _parts(item.get("output"), f"{place}.output")
         text = "\n".join(part["text"] for part in parts if "text" in part)
         answer: Json = {"id": call_id, "name": self._names[call_id], "response": {"output": text}}

@@ -58,9 +58,9 @@ class ConstraintOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
         if self.answer_pattern is None or schemas.is_supported_pattern(self.answer_pattern):
             return
         raise ValueError(
-            f"answer_pattern {self.answer_pattern!r} cannot be used as a constraint: write it "
-            "without look-around, back references, word boundaries and literal backslashes, "
-            "with '^' only first and '$' only last"
+            f"'answer_pattern' {self.answer_pattern!r} cannot be used as a constraint. Write the "
+            "pattern without look-around, back references, word boundaries and literal "
+            "backslashes. Put '^' only at the beginning and '$' only at the end"
         )
 
 

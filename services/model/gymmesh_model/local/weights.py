@@ -111,7 +111,7 @@ def ensure(
     except OSError as error:
         raise WeightsError(
             f"cannot write the model weights to {directory} ({error.strerror or error}): "
-            f"free some space there or set {CACHE_VARIABLE} to another directory"
+            f"free space in this directory, or set {CACHE_VARIABLE} to another directory"
         ) from error
     return target
 

@@ -130,7 +130,9 @@ def _tool_choice(value: object) -> Json:
         return {"tool_choice": {"type": named[value]}}
     if isinstance(value, Mapping) and value.get("type") == "function":
         return {"tool_choice": {"type": "tool", "name": value.get("name")}}
-    raise unsupported("tool_choice", "only auto, required, none or a named function are supported")
+    raise unsupported(
+        "tool_choice", "only 'auto', 'required', 'none' and a named function are supported"
+    )
 
 
 def _reasoning(value: object) -> Json:
@@ -268,14 +270,16 @@ class _MessagesWriter:
         elif self._options.unsigned_reasoning == "refuse":
             raise unsupported(
                 place,
-                "the endpoint refuses reasoning without its signature; set the option "
-                "unsigned_reasoning to 'omit' to send the conversation without this reasoning",
+                "the endpoint refuses reasoning without a signature; set the option "
+                "'unsigned_reasoning' to 'omit' to send the conversation without this reasoning",
             )
 
     def _call(self, item: Mapping[str, Any], place: str) -> None:
         call_id, name, written = (item.get(key) for key in ("call_id", "name", "arguments"))
         if not isinstance(call_id, str) or not isinstance(name, str):
-            raise field_invalid(f"params.{place}", "needs a call_id and a name")
+            raise field_invalid(
+                f"params.{place}", "needs the keys 'call_id' and 'name' with strings"
+            )
         arguments = sent_arguments(written if isinstance(written, str) else "")
         block = {
             "type": "tool_use",

@@ -159,8 +159,8 @@ class ConversationCache:
         if parent is None:
             raise _unknown(
                 ref,
-                "is not in this model service: the service never had this "
-                "conversation, or dropped it",
+                "is not in this model service: the service never had the conversation, or removed "
+                "the conversation",
             )
         if parent.token != ref.parent_token:
             raise _unknown(ref, "differs from the copy that this model service holds")

@@ -132,7 +132,9 @@ class SideDataStore:
         with file:
             size = os.fstat(file.fileno()).st_size
             if offset > size:
-                raise field_invalid("offset", f"is {offset}, but there are {size} bytes")
+                raise field_invalid(
+                    "offset", f"is {offset}, but the side data has only {size} bytes"
+                )
             file.seek(offset)
             while True:
                 piece = await self._in_thread(lambda: _piece(file))
@@ -205,8 +207,8 @@ class SideDataStore:
             self._has_warned |= is_own
             _log.log(
                 logging.WARNING if is_own else logging.INFO,
-                "model %s: deleted the %d oldest files of side data, up to %.0f s old, to stay "
-                "within side_data.max_bytes and max_age_s",
+                "model %s: deleted old files of side data, to stay within side_data.max_bytes and "
+                "side_data.max_age_s: %d deleted, the youngest %.0f s old",
                 self._name,
                 deleted,
                 youngest,
@@ -235,8 +237,9 @@ class SideDataStore:
 def _not_found(digest: bytes) -> MeshError:
     return MeshError(
         errors.ERROR_REASON_SIDE_DATA_NOT_FOUND,
-        f"no side data with the digest {digest.hex()} is stored here; the service deletes the "
-        "oldest files when all files exceed side_data.max_bytes",
+        f"this model service stores no side data with the digest {digest.hex()}. The service "
+        "deletes the oldest files when the files together exceed side_data.max_bytes, or when a "
+        "file is older than side_data.max_age_s",
         metadata={"digest": digest.hex()},
     )
 

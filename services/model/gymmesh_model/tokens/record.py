@@ -126,8 +126,8 @@ def weights_spans(
     places = [span.first_token for span in spans]
     if places and (places[0] or places != sorted(places)):
         raise AnswerInvalid(
-            "the response's weight versions do not begin at the first token, or the versions "
-            "decrease"
+            "the spans of the response's weight versions do not begin at the first token, or are "
+            "not in the order of the tokens"
         )
     return spans
 

@@ -54,7 +54,7 @@ class SideRows:
         if rest:
             raise AnswerInvalid(
                 f"side data '{self.name}' has {len(data)} bytes, which is not a whole number of "
-                f"rows of {size}"
+                f"rows of {size} bytes"
             )
         if self.first_token < 0 or self.first_token + rows > total:
             raise AnswerInvalid(
@@ -85,7 +85,9 @@ class SideRows:
         Raises AnswerInvalid for rows of another type, and for a gap.
         """
         if (other.name, other.dtype, other.shape) != (self.name, self.dtype, self.shape):
-            raise AnswerInvalid(f"side data '{self.name}' changes its type between two parts")
+            raise AnswerInvalid(
+                f"side data '{self.name}' changes its type or shape between two parts"
+            )
         if other.first_token > self.end:
             raise AnswerInvalid(f"side data '{self.name}' has no row for token {self.end}")
         rest = other.behind(self.end)
@@ -109,14 +111,16 @@ def picked(name: str, given: Any, asked: frozenset[str], total: int) -> list[Sid
     found: dict[str, SideRows] = {}
     for one in given:
         if not isinstance(one, SideRows):
-            raise AnswerInvalid(f"side_data holds {type(one).__name__}; it must hold SideRows")
+            raise AnswerInvalid(
+                f"'side_data' must be a list of SideRows, but has a {type(one).__name__}"
+            )
         if one.name in found:
             raise AnswerInvalid(f"side data '{one.name}' appears twice")
         if one.name in asked:
             found[one.name] = one.checked(total)
     if missing := asked - found.keys():
         raise AnswerInvalid(
-            f"{name} is configured to return side data, but its answer has no "
+            f"{name} is configured to return side data, but the answer has no "
             f"{', '.join(sorted(missing))}"
         )
     return list(found.values())

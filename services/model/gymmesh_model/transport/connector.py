@@ -107,7 +107,9 @@ class CheckedConnector(aiohttp.TCPConnector):
                 return connection
             connection.close()
             if not link.kept:
-                raise ConnectionLost("it sent data or closed the connection before a request")
+                raise ConnectionLost(
+                    "the endpoint sent data or closed the connection before a request"
+                )
 
 
 def _is_readable(transport: asyncio.Transport) -> bool:

@@ -55,7 +55,7 @@ def checked(headers: Mapping[str, str]) -> dict[str, str]:
         if not _TOKEN.fullmatch(name):
             raise ValueError("a header's name has an invalid character")
         if name.lower() in _OURS:
-            raise ValueError(f"the header {name} is set by the client itself")
+            raise ValueError(f"the HTTP client sets the header {name}: remove this header")
         if any(ord(char) > 0xFF for char in value):
             raise ValueError(f"the header {name} has a character outside Latin-1")
         if any((char < " " and char != "\t") or char == "\x7f" for char in value):

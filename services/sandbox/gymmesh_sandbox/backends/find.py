@@ -41,9 +41,9 @@ def _load_named(use: str) -> Any:
         return _load(_BUILT_IN[use])
     known = sorted({*_BUILT_IN, *entry_points(group=GROUP).names})
     near = difflib.get_close_matches(use, known, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}."
+    hint = f"did you mean {near[0]!r}?" if near else f"known backends: {', '.join(known)}."
     raise ValueError(
-        f"backend: there is no backend {use!r}; {hint} Name a class of your own as 'module:Class'"
+        f"backend: there is no backend {use!r}; {hint} Give a class of your own as 'module:Class'"
     )
 
 

@@ -186,7 +186,7 @@ class Draft:
         Raises UnreadableRequest if the name means something else in Responses.
         """
         if name in _RESPONSES_ONLY or name in _READ_APART:
-            raise UnreadableRequest(f"{name} is not a parameter of this API")
+            raise UnreadableRequest(f"'{name}' is not a parameter of this API")
         self.params[name] = value
 
     def request(
@@ -207,7 +207,7 @@ class Draft:
                 RefusalKind.TOO_LARGE,
             )
         if stream is not None and not isinstance(stream, bool):
-            raise UnreadableRequest("stream must be true or false")
+            raise UnreadableRequest("'stream' must be true or false")
         named = _model_name(route.model or model)
         items = self._seen.items(self.items)
         tools = self._seen.tools(self.tools, _check_levels)
@@ -238,7 +238,7 @@ def _model_name(value: object) -> str:
     name = "" if value is None else a_text(value, "model")
     if len(name) > _LONGEST_NAME or not name.isprintable():
         raise UnreadableRequest(
-            f"model must be printable and have at most {_LONGEST_NAME} characters"
+            f"'model' must have at most {_LONGEST_NAME} characters, all of them printable"
         )
     return name
 

@@ -189,7 +189,7 @@ class Placing:
         is_certain = summary is not None and self._state.actors.may_begin_anew(summary, self._call)
         if summary is None or not is_certain or repeats_input(summary):
             return self._unknown(_actor_of(quoted))
-        detail = f"the conversation begins again with the answer of {summary.call_id}"
+        detail = f"the conversation begins again with the answer of the call {summary.call_id}"
         fork = _fork(tokens_pb2.FORK_REASON_COMPACTION, detail)
         return self._detached(summary, fork, summary.actor)
 
@@ -214,7 +214,7 @@ class Placing:
         named = foreign.named is not None
         reasons = {call.ticket: call.departure(foreign.form, named) for call in instead}
         near = [call for call in instead if reasons[call.ticket] != _REWRITTEN] or instead
-        detail = f"the answer of {near[0].call_id} has changed"
+        detail = f"the answer of the call {near[0].call_id} has changed"
         # Of several the nearest gives the reason, and which was changed cannot be told.
         return _fork(reasons[near[0].ticket], detail), only(instead)
 
@@ -326,12 +326,14 @@ def _fork(reason: tokens_pb2.ForkReason.ValueType, detail: str) -> tokens_pb2.Fo
 
 
 def _compacted(compaction: CapturedCall) -> tokens_pb2.Fork:
-    detail = f"the summary of {compaction.call_id} replaces the history"
+    detail = f"the summary of the call {compaction.call_id} replaces the history"
     return _fork(tokens_pb2.FORK_REASON_COMPACTION, detail)
 
 
 def _changed_before(call: CapturedCall) -> tokens_pb2.Fork:
-    return _fork(_REWRITTEN, f"the history before the answer of {call.call_id} has changed")
+    return _fork(
+        _REWRITTEN, f"the history before the answer of the call {call.call_id} has changed"
+    )
 
 
 def _exchanged(instead: Sequence[CapturedCall], named: CapturedCall) -> tokens_pb2.Fork:
@@ -340,7 +342,8 @@ def _exchanged(instead: Sequence[CapturedCall], named: CapturedCall) -> tokens_p
     """
     names = ", ".join(call.call_id for call in instead)
     return _fork(
-        _REWRITTEN, f"the answer of {named.call_id} is in the place of the answer of {names}"
+        _REWRITTEN,
+        f"the answer of the call {named.call_id} replaces the answer of the call {names}",
     )
 
 
@@ -350,12 +353,13 @@ def _out_of_place(writers: Sequence[CapturedCall]) -> tokens_pb2.Fork:
     """
     if not writers:
         return _fork(
-            _REWRITTEN, "the request has an answer that no call of the rollout wrote in these words"
+            _REWRITTEN, "the request has a model answer that no call of the rollout returned"
         )
     names = ", ".join(call.call_id for call in writers)
     return _fork(
         _REWRITTEN,
-        f"the request has the answer of {names}, but the history before this answer has changed",
+        f"the request has the answer of the call {names}, but the history before this answer has "
+        "changed",
     )
 
 
@@ -366,7 +370,7 @@ def _left_out(
     several answers to the same conversation.
     """
     names = ", ".join(call.call_id for call in calls)
-    return _fork(_REWRITTEN, f"the history omits the answer of {names}"), only(calls)
+    return _fork(_REWRITTEN, f"the history omits the answer of the call {names}"), only(calls)
 
 
 def _what_changed(parent: CapturedCall, call: CapturedCall) -> str:

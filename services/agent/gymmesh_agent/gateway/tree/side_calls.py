@@ -40,18 +40,18 @@ class SideCallRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     def __post_init__(self) -> None:
         if not _KIND.match(self.kind):
             raise ValueError(
-                f"kind: {self.kind[:80]!r} is not a word of at most 40 small letters, digits and "
-                "underscores, such as title"
+                f"kind: {self.kind[:80]!r} is not a word of at most 40 lowercase letters, digits "
+                "and underscores, such as 'title'"
             )
         if self.trained != (self.kind == COMPACTION):
             raise ValueError(
-                "trained: must be true if the kind is compaction, and false for every other kind, "
-                "because only compactions are trained on"
+                "trained: must be true if 'kind' is 'compaction', and false for every other kind, "
+                "because a trainer learns only from compactions"
             )
         if not (self.request_kind or self.system or self.first or self.last or self.no_tools):
             raise ValueError(
-                "kind: has no condition and would match every call; add request_kind, system, "
-                "first, last or no_tools"
+                "kind: the side call has no condition and would match every model call; add one of "
+                "the keys 'request_kind', 'system', 'first', 'last' and 'no_tools'"
             )
 
     def holds(self, request: GatewayRequest, texts: _RequestTexts, offers_tools: bool) -> bool:

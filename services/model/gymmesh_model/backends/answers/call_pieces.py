@@ -62,7 +62,9 @@ class CallPieces:
         next_place: of a call that begins with it. Raises AnswerInvalid.
         """
         if not isinstance(piece, Mapping):
-            raise AnswerInvalid("a chunk has a tool call that is not an object")
+            raise AnswerInvalid(
+                "a chunk of the response's stream has a tool call that is not an object"
+            )
         function = piece.get("function")
         function = function if isinstance(function, Mapping) else {}
         name, text = as_written(function.get("name")), as_written(function.get("arguments"))
@@ -111,8 +113,8 @@ class CallPieces:
                 return True
             if name != call.name:
                 raise AnswerInvalid(
-                    f"a tool call is named {name[:100]!r} in the middle of the arguments of "
-                    f"{call.name[:100]!r}"
+                    f"the response's stream names the tool call {name[:100]!r} before the "
+                    f"arguments of the tool call {call.name[:100]!r} are complete"
                 )
             return False
         if name == call.name:

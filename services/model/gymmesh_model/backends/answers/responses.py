@@ -53,7 +53,7 @@ def read_response(name: str, secrets: tuple[str, ...], answer: bytes) -> respons
         raise answer_invalid(name, "the response has no list 'output'")
     for index, item in enumerate(response.output):
         if item.HasField("opaque") and not item.opaque.type:
-            raise answer_invalid(name, f"output[{index}] is not an item")
+            raise answer_invalid(name, f"output[{index}] is not an object with a 'type'")
     if status == "incomplete":
         why = response.incomplete_details.reason
         if finish_of(why) in (Finish.FAILED, Finish.ABORTED):
@@ -151,7 +151,11 @@ class ResponsesReader:
     def _delta(self, event: Json, kind: str) -> None:
         index, piece = event.get("output_index"), event.get("delta")
         if not isinstance(index, int) or index < 0 or not isinstance(piece, str):
-            raise answer_invalid(self._name, f"an event '{kind}' has no text or no output_index")
+            raise answer_invalid(
+                self._name,
+                f"an event '{kind}' of the response's stream has no text in 'delta' or no valid "
+                "'output_index'",
+            )
         first, text = self._texts.setdefault(index, (kind, GrowingText()))
         # Reasoning comes in full or as a summary; a mixture would be neither.
         if first == kind:
@@ -181,7 +185,10 @@ class ResponsesReader:
         if index in self._items:
             item = copy.deepcopy(self._items[index])
         elif said == "arguments":
-            raise answer_invalid(self._name, f"output[{index}] has arguments but no function call")
+            raise answer_invalid(
+                self._name,
+                f"the response's stream sent arguments for output[{index}] without a function call",
+            )
         elif said == "reasoning":
             item = {"type": "reasoning", "summary": []}
         else:

@@ -67,7 +67,7 @@ _TABLE: Final = (
         (0,),
         r"head is not valid http|closed by the endpoint",
     ),
-    Remedy("correct 'api_key', and 'headers' if the endpoint needs any", (401, 403)),
+    Remedy("correct 'api_key', and 'headers' if the endpoint needs headers", (401, 403)),
     Remedy(
         f"rename the tool in the task: this endpoint accepts names of {TOOL_NAME_RULE}",
         (400, 422),
@@ -80,7 +80,9 @@ _TABLE: Final = (
         r"|(?:unknown|no such|invalid) model|not find.*model|model_not_found",
     ),
     Remedy("did you mean {base}/v1?", (200, 404, 405), unversioned=True),
-    Remedy("correct 'url': a web page answers there, not an API", words=r"^\s*<(?:!doctype|html)"),
+    Remedy(
+        "correct 'url': the address serves a web page, not an API", words=r"^\s*<(?:!doctype|html)"
+    ),
     Remedy("correct 'url' or 'backend': {base} does not serve this API", (404, 405)),
     Remedy(
         "set options: {{max_tokens_key: max_completion_tokens}}", (400,), r"max_completion_tokens"
@@ -102,7 +104,7 @@ _BY_REASON: Final[dict[int, str]] = {
     _E.ERROR_REASON_MODEL_CONTEXT_EXCEEDED: "use a model with a longer context",
     _E.ERROR_REASON_MODEL_QUOTA_SPENT: "top up the account, or use another 'api_key'",
     _E.ERROR_REASON_MODEL_CREDENTIAL_REFUSED: (
-        "correct 'api_key', and 'headers' if the endpoint needs any"
+        "correct 'api_key', and 'headers' if the endpoint needs headers"
     ),
     _E.ERROR_REASON_PARAMETER_UNSUPPORTED: "remove the parameter from 'params'",
     _E.ERROR_REASON_FIELD_INVALID: "correct 'params'",

@@ -136,4 +136,6 @@ def _reason(name: str) -> errors.ErrorReason.ValueType:
     try:
         return errors.ErrorReason.Value(f"ERROR_REASON_{name}")
     except ValueError:
-        raise RecordingError(f"the error reason '{name}' does not exist") from None
+        raise RecordingError(
+            f"the error reason '{name}' does not exist; give a reason such as MODEL_SERVER_ERROR"
+        ) from None

@@ -58,7 +58,7 @@ class VllmEngine(ServerEngine):
         api: Literal["completions", "generate"] = "completions",
     ) -> None:
         if routed_experts and api == "generate":
-            raise ValueError("routed_experts: needs api='completions'")
+            raise ValueError("the argument 'routed_experts' needs api='completions'")
         protocol = VllmGenerate if api == "generate" else VllmCompletions
         super().__init__(
             "policy",

@@ -97,7 +97,9 @@ class SglangGenerate(TokenProtocol):
         meta = _meta(answer)
         read = meta.get("prompt_tokens")
         if isinstance(read, int) and read != len(prompt):
-            raise AnswerInvalid(f"the server read {read} prompt tokens but was sent {len(prompt)}")
+            raise AnswerInvalid(
+                f"the server read {read} prompt tokens, but {len(prompt)} tokens were sent"
+            )
         ids, entries = answer.get("output_ids"), meta.get("output_token_logprobs")
         logprobs: Sequence[Any] = ()
         if entries:
@@ -142,7 +144,9 @@ class SglangGenerate(TokenProtocol):
         meta = _meta(answer)
         read = meta.get("prompt_tokens")
         if isinstance(read, int) and read != len(prompt) + len(after):
-            raise AnswerInvalid(f"the server read {read} tokens, not {len(prompt) + len(after)}")
+            raise AnswerInvalid(
+                f"the server read {read} tokens, but {len(prompt) + len(after)} tokens were sent"
+            )
         own, best = meta.get("input_token_logprobs"), meta.get("input_top_logprobs")
         if not isinstance(own, list) or not isinstance(best, list):
             raise AnswerInvalid("the response has no input_token_logprobs and input_top_logprobs")

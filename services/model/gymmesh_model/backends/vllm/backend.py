@@ -201,7 +201,9 @@ class VllmBackend(ChatBackend):
             return await self._send(call, made, plan, progress, deadline)
         # Said so, or another server behind the same address: from here on as messages.
         self._takes_tokens = False
-        plan = plan.forked("the server used different tokens than those that were sent")
+        plan = plan.forked(
+            "the server used other tokens than the tokens that the model service sent"
+        )
         return await self._send(call, [], plan, progress, deadline)
 
     async def _send(

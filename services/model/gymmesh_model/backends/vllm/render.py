@@ -126,7 +126,7 @@ async def _appended(
             raise NoTail("the conversation's beginning changed since the previous call")
     new = views.new_messages
     if new is None:
-        raise NoTail("the new items do not follow the answer as separate messages")
+        raise NoTail("the new items cannot be separated from the answer")
     if any(has_media(message) for message in new.messages):
         raise NoTail("an image or other medium cannot be appended as tokens")
     if appending.bridge is not None and (bridged := appending.bridge(new.messages)) is not None:

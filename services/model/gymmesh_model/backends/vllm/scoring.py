@@ -65,7 +65,10 @@ class VllmScoring:
     ) -> model_pb2.ScoreContinuationsResponse:
         """The scores of texts after the conversation of a chat request. Raises MeshError."""
         if any(has_media(message) for message in body["messages"]):
-            raise unsupported("input", "continuations can only be scored after text")
+            raise unsupported(
+                "input",
+                "continuations can be scored only if the input has no image or other medium",
+            )
         packed = await render_at(
             self.http, self.name, self.render_path, self.key, self.deadline, body
         )

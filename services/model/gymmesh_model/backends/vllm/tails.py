@@ -144,7 +144,7 @@ async def _ends(new: NewMessages, render: Render) -> Ends:
         others_tails += [await _tail_or_none(new, render, marks=one) for one in OTHER_MARKS]
     compared = {one for one in others_tails if one is not None}
     if not compared:
-        raise NoTail("the template cannot render a second history to compare with")
+        raise NoTail("the template refuses every second test conversation for a comparison")
     if compared != {tail}:
         raise _Depends(_DEPENDS)
     for place, message in enumerate(new.messages):

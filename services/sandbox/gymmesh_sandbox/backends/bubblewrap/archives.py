@@ -196,7 +196,7 @@ class _ArchiveReader:
 
     def read(self, size: int) -> bytes:
         if size > _MOST_AT_ONCE:
-            raise tarfile.ReadError("a header is larger than 1 MiB")
+            raise tarfile.ReadError("a header of the archive is larger than 1 MiB")
         content = self._checked(lambda: self._plain.read(size))
         self._left -= len(content)
         if self._left < 0:

@@ -112,8 +112,9 @@ class BubblewrapBackend(SandboxBackend):
         except (OSError, MeshError) as error:
             await self.close()
             raise ConfigError(
-                f"bubblewrap does not work on this machine ({error}). It needs unprivileged user "
-                f"namespaces, and overlayfs over {self._settings.folder}."
+                f"bubblewrap does not work on this machine ({error}). bubblewrap needs "
+                "unprivileged user namespaces, and overlayfs over the folder "
+                f"{self._settings.folder}."
             ) from None
 
     async def _probe(self, store: ImageStore) -> None:

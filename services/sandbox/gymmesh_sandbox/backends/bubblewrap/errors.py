@@ -9,7 +9,7 @@ def image_not_found(image: str) -> MeshError:
     """SANDBOX_IMAGE_NOT_FOUND."""
     return MeshError(
         Reason.ERROR_REASON_SANDBOX_IMAGE_NOT_FOUND,
-        f"There is no image or snapshot '{image}'. Add the image to the backend's option images.",
+        f"There is no image or snapshot '{image}'. Add the image to the backend's option 'images'.",
         metadata={"image": image},
     )
 

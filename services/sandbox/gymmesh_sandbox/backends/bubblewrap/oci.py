@@ -70,7 +70,9 @@ class ImageFiles:
         try:
             self._tar = None if path.is_dir() else tarfile.open(path)  # noqa: SIM115 - see below
         except (tarfile.TarError, EOFError, OSError) as error:
-            raise ImageError(f"the file is not an archive ({str(error).splitlines()[0]})") from None
+            raise ImageError(
+                f"the image's file is not an archive ({str(error).splitlines()[0]})"
+            ) from None
 
     def __enter__(self) -> ImageFiles:
         return self
@@ -162,7 +164,7 @@ def _of_layout(files: ImageFiles) -> ImageManifest:
             blobs = [_blob(layer["digest"]) for layer in document["layers"]]
             return _manifest(entry["digest"], config, blobs)
         index = document
-    raise ImageError("the image's indexes are nested too deep")
+    raise ImageError("the indexes of the image are nested too deeply")
 
 
 def _of_docker(files: ImageFiles) -> ImageManifest:
@@ -216,7 +218,7 @@ def _hexadecimal(digest: str) -> str:
     """The digits of a digest, which become a file name."""
     kind, _, digits = str(digest).partition(":")
     if kind != "sha256" or len(digits) != 64 or not set(digits) <= _DIGEST_CHARS:
-        raise ImageError(f"{digest!r} is not a digest of SHA-256")
+        raise ImageError(f"{digest!r} is not a SHA-256 digest")
     return digits
 
 

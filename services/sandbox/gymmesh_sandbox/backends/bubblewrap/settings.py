@@ -43,7 +43,9 @@ class BubblewrapSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
         if HOST_IMAGE in self.images:
             raise ValueError(f"images.{HOST_IMAGE}: the name is reserved for the built-in image")
         if self.default_image and self.default_image not in (HOST_IMAGE, *self.images):
-            raise ValueError(f"default_image: {self.default_image!r} is not in images")
+            raise ValueError(
+                f"default_image: {self.default_image!r} is not a name in the option 'images'"
+            )
 
 
 def read_settings(options: Mapping[str, Any]) -> BubblewrapSettings:

@@ -72,8 +72,8 @@ class ImageStore:
                 return left
             if not self._take(folder):
                 raise ConfigError(
-                    f"Another sandbox service with the instance id '{instance_id}' uses {folder}. "
-                    "Give each service a different folder or instance id."
+                    f"Another sandbox service with the instance id '{instance_id}' uses the folder "
+                    f"{folder}. Give each service a different folder or instance id."
                 )
             return left + _remove_boxes(folder)
 

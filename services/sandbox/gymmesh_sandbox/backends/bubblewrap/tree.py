@@ -58,7 +58,7 @@ class IdMap:
     def outside(self, inner: int) -> int:
         """This machine's id for an id of the sandbox. Raises ValueError if there is none."""
         if not self._has(inner - self.inner):
-            raise ValueError(f"{inner} is not a user or group id that this sandbox has")
+            raise ValueError(f"this sandbox has no user or group with the id {inner}")
         return inner - self.inner + self.first
 
     def _has(self, place: int) -> bool:
@@ -438,7 +438,7 @@ def path_invalid(path: bytes, problem: str) -> MeshError:
     shown = path.decode("utf-8", "backslashreplace")
     return MeshError(
         Reason.ERROR_REASON_SANDBOX_PATH_INVALID,
-        f"{shown} cannot be used: {problem}.",
+        f"The path '{shown}' cannot be used: {problem}.",
         metadata={"path": shown},
     )
 

@@ -71,7 +71,7 @@ class DockerBackend(SandboxBackend):
             await self.close()
             raise ConfigError(
                 f"No daemon of Docker or Podman answers at {url}: {one_line(str(error))}. "
-                "Start a daemon, or set the option 'url' to its address.",
+                "Start a daemon, or set the option 'url' to the daemon's address.",
                 path="options.url",
             ) from None
         await engine.docker.system.info()  # agrees on the version of the API
@@ -175,8 +175,8 @@ class DockerBackend(SandboxBackend):
                     await self._images.drop_all()
         except (TimeoutError, *FAILURES) as error:
             _LOGGER.warning(
-                "the daemon did not remove everything: %s; the next start of this instance "
-                "removes the rest",
+                "the daemon did not remove all containers and images of this instance: %s; the "
+                "next start of this instance removes the rest",
                 one_line(str(error)) or "no answer",
             )
         finally:
@@ -201,9 +201,8 @@ class DockerBackend(SandboxBackend):
             await relay.join(container.id, int(state["Pid"]) if state else 0)
         except OSError as error:
             _LOGGER.warning(
-                "sandbox %s: the network of the sandbox's container cannot be joined: %s; run the "
-                "service "
-                "on the daemon's machine, outside of containers",
+                "sandbox %s: the service cannot join the network of the sandbox's container: %s; "
+                "run the service on the daemon's machine, outside of containers",
                 spec.sandbox_id,
                 one_line(str(error)),
             )
@@ -292,7 +291,8 @@ class DockerBackend(SandboxBackend):
         except (TimeoutError, *FAILURES) as error:
             # Once the daemon is back, it is removed: see `_end_unknown`.
             _LOGGER.warning(
-                "the container of sandbox %s could not be removed yet: %s",
+                "the daemon could not remove the container of sandbox %s yet: %s; the service "
+                "removes the container later",
                 sandbox.sandbox_id,
                 one_line(str(error)) or "no answer",
             )

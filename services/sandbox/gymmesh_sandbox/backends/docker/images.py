@@ -92,10 +92,12 @@ class DockerImages:
         found = await self._inspect(reference, name)
         if found is None:
             raise _not_found(
-                name, "the daemon does not have the image, and the option 'pull' is 'never'"
+                name,
+                "the daemon does not have the image, and the option 'pull' is 'never'. Pull the "
+                "image, or set 'pull' to 'missing'",
             )
         if digest and digest not in found.digests:
-            raise _failed(name, f"its digest is {found.digest}, not {digest}")
+            raise _failed(name, f"the image's digest is {found.digest}, not {digest}")
         return found
 
     async def keep(self, container: Any, instance_id: str, name: str, user: str) -> FoundImage:

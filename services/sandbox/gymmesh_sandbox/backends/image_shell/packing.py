@@ -64,12 +64,14 @@ async def checked_folder(
         folders = await asyncio.to_thread(archives.folders_of_file, archive, mode, path, max_bytes)
     except (TarError, EOFError, zlib.error, OSError):
         raise path_invalid(
-            path, "cannot be the target of the archive: the data is not an archive of this format"
+            path,
+            "cannot be the target of the archive: the data is not an archive of the requested "
+            "format",
         ) from None
     real = await files.resolve(path)
     for wanted in await files.real_folders([posixpath.join(real, f) for f in folders]):
         if wanted != real and not wanted.startswith(real.rstrip(b"/") + b"/"):
-            raise path_invalid(wanted, "is outside the folder, behind a link")
+            raise path_invalid(wanted, "is outside the target folder, behind a link")
     await files.make_folder(real)
     return real
 

@@ -248,10 +248,13 @@ class KubernetesApi:
                 server_hostname=self._access.server_name or None,
             )
         except aiohttp.WSServerHandshakeError as error:
-            raise ApiError(error.status, f"the server refused {subresource} of the pod") from None
+            raise ApiError(
+                error.status,
+                f"the Kubernetes API server refused the subresource '{subresource}' of the pod",
+            ) from None
         if connection.protocol != protocol:
             await connection.close()
-            raise ApiError(400, f"the server does not speak {protocol}")
+            raise ApiError(400, f"the Kubernetes API server does not speak the protocol {protocol}")
         return connection
 
     @property

@@ -64,8 +64,8 @@ class KubernetesBackend(SandboxBackend):
             self.version, minor = await api.version()
             if minor and minor < _OLDEST:
                 raise ConfigError(
-                    f"Kubernetes at {api.address} is {self.version}; this backend needs"
-                    f" 1.{_OLDEST} or newer.",
+                    f"Kubernetes at {api.address} has the version {self.version}; this backend"
+                    f" needs 1.{_OLDEST} or newer.",
                     path="backend",
                 )
             self._pods = _source(api, self._options, self.name)
@@ -235,7 +235,7 @@ class KubernetesBackend(SandboxBackend):
 
     def _what_to_do(self, error: BaseException) -> str:
         if self._options.claims and isinstance(error, ApiError) and error.status == 404:
-            return f"Install kubernetes-sigs/agent-sandbox with {CLAIM_VERSION}."
+            return f"Install kubernetes-sigs/agent-sandbox with the API version {CLAIM_VERSION}."
         what = "claims and pods" if self._options.claims else "pods"
         return f"Give the service a Role for {what}, or set the option 'server' or 'kubeconfig'."
 

@@ -77,7 +77,9 @@ def check_claim(spec: SandboxSpec, options: KubernetesOptions, backend: str) -> 
         raise option_unsupported("build", backend)
     if spec.root not in options.claims:
         known = ", ".join(sorted(options.claims))
-        raise image_not_found(spec.root, f"the option 'claims' has warm pools only for {known}")
+        raise image_not_found(
+            spec.root, f"the option 'claims' has warm pools only for these images: {known}"
+        )
     if spec.user:
         raise option_unsupported("user of a claimed pod", backend)
     kind = spec.network.WhichOneof("kind") or "none"

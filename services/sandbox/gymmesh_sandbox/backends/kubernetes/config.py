@@ -66,11 +66,9 @@ class KubernetesOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         if self.server:
             check_server(self.server)
         if self.server and (self.kubeconfig or self.context):
-            raise ValueError("set either server, or kubeconfig and context, not both")
+            raise ValueError("set either 'server', or 'kubeconfig' and 'context', not both")
         if self.token_file and not self.server.startswith("https://"):
-            raise ValueError(
-                "token_file works only with the key server, set to an https:// address"
-            )
+            raise ValueError("'token_file' works only if 'server' is an https:// address")
         if self.claims:
             usual = KubernetesOptions()
             for name in _OF_A_NEW_POD:
@@ -81,5 +79,5 @@ class KubernetesOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
                     )
             if self.default_image and self.default_image not in self.claims:
                 raise ValueError(
-                    f"default_image: '{self.default_image}' has no warm pool in the option claims"
+                    f"default_image: '{self.default_image}' has no warm pool in the option 'claims'"
                 )

@@ -191,5 +191,5 @@ def _ids(spec: SandboxSpec, options: KubernetesOptions) -> tuple[int, int]:
         return options.run_as, options.run_as
     uid, gid = user_of(spec.user)
     if uid == 0:
-        raise field_invalid("user", "is root, which the option security: restricted forbids")
+        raise field_invalid("user", "is root, but the option 'security: restricted' forbids root")
     return uid, uid if gid is None else gid

@@ -91,7 +91,7 @@ def connect_error(error: BaseException, sandbox_id: str, resource: str) -> MeshE
             return MeshError(
                 errors_pb2.ERROR_REASON_NOT_PERMITTED,
                 f"Kubernetes does not permit {resource}; the Role of the sandbox service needs "
-                f"'create' and 'get' for '{resource}'.",
+                f"the verbs 'create' and 'get' for '{resource}'.",
             )
         return MeshError(
             errors_pb2.ERROR_REASON_INTERNAL_FAULT,

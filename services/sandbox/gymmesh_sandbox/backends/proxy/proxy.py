@@ -64,7 +64,9 @@ class HostsProxy:
         near = NearConnection(reader, writer)
         try:
             if self._server.connections > self._most:
-                raise RefusedError(503, f"This sandbox already has {self._most} connections.")
+                raise RefusedError(
+                    503, f"This sandbox already has {self._most} connections, the maximum."
+                )
             async with asyncio.timeout(_HEAD_S):
                 request = await near.request()
             headers = list(request.headers)

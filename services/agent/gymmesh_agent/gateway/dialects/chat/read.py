@@ -110,7 +110,7 @@ def _choice(value: object) -> Any:
     choice = an_object(value, "tool_choice")
     kind = choice.get("type")
     if not isinstance(kind, str):
-        raise UnreadableRequest("tool_choice must have a type")
+        raise UnreadableRequest("tool_choice must have a 'type'")
     inner = choice.get(kind)
     if kind in ("function", "custom") and isinstance(inner, dict):
         return {"type": kind, "name": inner.get("name")}
@@ -122,7 +122,9 @@ def _choice(value: object) -> Any:
 
 
 def _functions(draft: Draft, value: object) -> None:
-    raise UnreadableRequest("functions and function_call are not supported; offer tools")
+    raise UnreadableRequest(
+        "'functions' and 'function_call' are not supported; use 'tools' and 'tool_choice'"
+    )
 
 
 def _max_tokens(draft: Draft, value: object) -> None:
@@ -177,13 +179,13 @@ def _logprobs(draft: Draft, value: object) -> None:
 
 def _one_answer(draft: Draft, value: object) -> None:
     if value != 1 or isinstance(value, bool):
-        raise UnreadableRequest("n must be 1; send one request for each answer")
+        raise UnreadableRequest("'n' must be 1; send one request for each answer")
     draft.leave_out("n")
 
 
 def _modalities(draft: Draft, value: object) -> None:
     if value != ["text"]:
-        raise UnreadableRequest("modalities must contain only text")
+        raise UnreadableRequest("'modalities' must contain only 'text'")
     draft.leave_out("modalities")
 
 

@@ -200,7 +200,7 @@ def _candidates(draft: Draft, value: object) -> None:
 
 def _modalities(draft: Draft, value: object) -> None:
     if value not in (["TEXT"], ["text"]):
-        raise UnreadableRequest("responseModalities must contain only TEXT")
+        raise UnreadableRequest("responseModalities must contain only 'TEXT'")
     draft.leave_out("responseModalities")
 
 

@@ -119,7 +119,9 @@ def _refuse(body: Json) -> None:
         if body.get(name) is not None:
             raise UnreadableRequest(f"{name} is not supported; {advice}")
     if body.get("background"):
-        raise UnreadableRequest("background is not supported; remove background from the request")
+        raise UnreadableRequest(
+            "'background' is not supported; remove 'background' from the request"
+        )
 
 
 def _instructions(value: object) -> str:
