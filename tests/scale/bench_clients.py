@@ -123,19 +123,19 @@ def _look(target: Target, name: str, order: Order, found: Found) -> None:
     found.in_flight, found.rpc = watch.most, watch.rpcs()
     if found.in_flight < _SEEN * order.in_flight:
         raise CollectorFailed(
-            f"{name} had at most {found.in_flight} rollouts in flight of {order.in_flight}"
+            f"{name} had at most {found.in_flight} rollouts in flight, expected {order.in_flight}"
         )
 
 
 def _line(one: Cost) -> str:
     return (
-        f"{one.per_s:6.0f} a second, {one.cpu_ms:.3f} ms of CPU ({one.whole_ms:.3f} with the "
-        f"start), {one.mesh_ms:.3f} of the mesh"
+        f"{one.per_s:6.0f} rollouts/s; CPU per rollout: collector {one.cpu_ms:.3f} ms "
+        f"({one.whole_ms:.3f} ms with its start), mesh {one.mesh_ms:.3f} ms"
     )
 
 
 def _latency(late_s: float) -> str:
-    return f"0–{late_s * 1e3:.0f} ms" if late_s else "0"
+    return f"0–{late_s * 1e3:.0f} ms" if late_s else "0 ms"
 
 
 def ratio(of: Sequence[float], to: Sequence[float]) -> float:
@@ -171,10 +171,10 @@ def report(found: dict[str, Found], options: argparse.Namespace) -> str:
             f"The collectors use the RPC {' and '.join(f'`{rpc}`' for rpc in rpcs)} with "
             f"{options.in_flight} rollouts in flight. The agent had at least {seen} rollouts in "
             f"flight from every collector. Each run has {options.rollouts:,} rollouts, and all "
-            f"completed. The figures are medians of {options.rounds} rounds. In brackets: the "
-            "median ratio to `gym-cli` in the same round:",
+            f"completed. The figures are medians of {options.rounds} rounds. Brackets have the "
+            "ratio to the figure of `gym-cli` in the same round (the median of the rounds):",
             table(heads, rows),
-            f"{'; '.join(compiled)}. {machine()} `make bench-clients`.",
+            f"Versions: {'; '.join(compiled)}. {machine()} `make bench-clients`.",
         ]
     )
 
@@ -189,11 +189,25 @@ async def _drive(names: Sequence[str], options: argparse.Namespace) -> str:
 def main() -> int:
     """Prints the figures and writes the section."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="a quarter of it; writes nothing")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--rollouts", type=int, default=6144, help="in each run")
-    parser.add_argument("--in-flight", type=int, default=512)
-    parser.add_argument("--only", nargs="+", choices=LANGUAGES, default=LANGUAGES)
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="one round with a quarter of the rollouts; don't write the page",
+    )
+    parser.add_argument("--rounds", type=int, default=3, help="rounds (default: 3)")
+    parser.add_argument(
+        "--rollouts", type=int, default=6144, help="rollouts in each run (default: 6144)"
+    )
+    parser.add_argument(
+        "--in-flight", type=int, default=512, help="rollouts in flight (default: 512)"
+    )
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        choices=LANGUAGES,
+        default=LANGUAGES,
+        help="compare gym-cli only with these languages, and don't write the page",
+    )
     options = parser.parse_args()
     if options.quick:
         options.rounds, options.rollouts = 1, max(options.rollouts // 4, 2 * options.in_flight)

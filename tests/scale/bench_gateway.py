@@ -1,4 +1,4 @@
-"""What the gateway costs: captured calls, programs in sandboxes, and a long session.
+"""Measures the cost of the gateway: captured calls, programs in sandboxes, and a long session.
 
     python tests/scale/bench_gateway.py [--quick] [--rounds N] [--layout NAME]
                                         [--part calls|programs|session …]
@@ -33,12 +33,35 @@ PARTS: Final = ("calls", "programs", "session")
 def main() -> int:
     """Prints the figures and writes the section."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="less of all; writes nothing")
-    parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--layout", choices=calls.LAYOUTS, default="cell")
-    parser.add_argument("--part", nargs="+", choices=PARTS, default=PARTS)
-    parser.add_argument("--programs", type=int, nargs="+", choices=calls.PACES)
-    parser.add_argument("--only", nargs="+", choices=programs.AT_ONCE, default=programs.AT_ONCE)
+    parser.add_argument(
+        "--quick", action="store_true", help="do less work, and don't write the page"
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=1, help="rounds of the part 'calls' (default: 1)"
+    )
+    parser.add_argument(
+        "--layout",
+        choices=calls.LAYOUTS,
+        default="cell",
+        help="gymmesh's layout in the part 'calls' (default: cell)",
+    )
+    parser.add_argument(
+        "--part", nargs="+", choices=PARTS, default=PARTS, help="run only these parts"
+    )
+    parser.add_argument(
+        "--programs",
+        type=int,
+        nargs="+",
+        choices=calls.PACES,
+        help="numbers of programs in the part 'calls'",
+    )
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        choices=programs.AT_ONCE,
+        default=programs.AT_ONCE,
+        help="programs in the part 'programs'",
+    )
     given = parser.parse_args()
     texts: list[str] = []
     missed: list[str] = []
@@ -60,7 +83,7 @@ def main() -> int:
     text = "\n\n".join(texts)
     print(f"\n{text}\n")
     for line in missed:
-        print(f"not reached: {line}")
+        print(f"target missed: {line}")
     if len(sys.argv) == 1:
         write_section("make bench-gateway", text)
     return 1 if missed else 0

@@ -1,4 +1,6 @@
-"""Side data in bulk through a mesh of processes: python tests/scale/bench_side_data.py [--quick].
+"""Measures side data of 100 MB per rollout through a mesh of processes.
+
+    python tests/scale/bench_side_data.py [--quick]
 
 A policy gives routed experts for every token of rollouts of four calls, 100 MB a rollout, all of
 them different. They go through model service, agent and collector, each a process of its own; the
@@ -45,7 +47,7 @@ async def main(scenario: Scenario, folder: Path | None) -> int:
     print(f"\n{text}\n")
     missed = [*found.misses(), *stored.misses()]
     for line in missed:
-        print(f"not reached: {line}")
+        print(f"target missed: {line}")
     if scenario == LARGE and not missed:
         write_section("make bench-side-data", text)
     return 1 if missed else 0
@@ -53,9 +55,17 @@ async def main(scenario: Scenario, folder: Path | None) -> int:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="8 rollouts of 2 MB")
-    parser.add_argument("--rollouts", type=int, help="of 100 MB; writes nothing")
-    parser.add_argument("--folder", type=Path, help="where everything is written; kept")
+    parser.add_argument(
+        "--quick", action="store_true", help="run 8 rollouts of 2 MB, and don't write the page"
+    )
+    parser.add_argument(
+        "--rollouts", type=int, help="number of rollouts of 100 MB; don't write the page"
+    )
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        help="folder for all files of the bench, which are kept (default: a temporary folder)",
+    )
     arguments = parser.parse_args()
     chosen = SMALL if arguments.quick else LARGE
     if arguments.rollouts:

@@ -1,4 +1,4 @@
-"""What gym-cli view costs on a large file: the first table, the index, and each answer after it.
+"""Measures gym-cli view on a large file: time to the first rows, the index, and each request.
 
     python tests/scale/bench_view.py [--rows N] [--row-bytes N] [--file PATH] [--write]
 
@@ -115,7 +115,7 @@ def _questions(rows: int) -> dict[str, Callable[[int], str]]:
         return number * 7919 % rows
 
     return {
-        "names for the filters": lambda _: "facets",
+        "values that the filters offer": lambda _: "facets",
         "first page": lambda number: f"rollouts?offset={number}",
         "last page": lambda number: f"rollouts?offset={rows - 100 - number}",
         "filter by environment": lambda number: f"rollouts?environment={_ENVIRONMENTS[number % 4]}",
@@ -174,11 +174,19 @@ def _measure(page: _Page, viewer: _Process, rows: int, repeats: int) -> list[lis
 def main() -> None:
     """Runs the bench."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rows", type=int, default=50_000)
-    parser.add_argument("--row-bytes", type=int, default=5_000)
-    parser.add_argument("--repeats", type=int, default=8)
-    parser.add_argument("--file", type=Path, help="keep the rows there, or take those there")
-    parser.add_argument("--write", action="store_true")
+    parser.add_argument(
+        "--rows", type=int, default=50_000, help="rows in the file (default: 50000)"
+    )
+    parser.add_argument(
+        "--row-bytes", type=int, default=5_000, help="size of a row in bytes (default: 5000)"
+    )
+    parser.add_argument("--repeats", type=int, default=8, help="requests of each kind (default: 8)")
+    parser.add_argument(
+        "--file", type=Path, help="use the rows in this file; create the file if it is missing"
+    )
+    parser.add_argument(
+        "--write", action="store_true", help="write the figures to docs/reference/performance.md"
+    )
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         source = chosen.file or Path(folder) / "rows.jsonl"
@@ -209,11 +217,16 @@ def _report(source: Path, cache: Path, rows: int, repeats: int) -> str:
             most = viewer.most_mb()
         finally:
             process.terminate()
-    head = ["request", "median, ms", "slowest, ms", "CPU of the server, ms"]
+    head = [
+        "request",
+        "median time, ms",
+        "longest time, ms",
+        "CPU of the server per request, ms",
+    ]
     return (
         f"The file has {rows:,} rows and {source.stat().st_size / 1e6:,.0f} MB:\n\n{indexed}"
         f"- The index has {index / 1e6:,.0f} MB.\n"
-        f"- The server took at most {most:,.0f} MB of memory, all requests included.\n\n"
+        f"- The server's highest memory was {most:,.0f} MB, including all requests below.\n\n"
         f"{table(head, answers)}\n\n{machine()}"
     )
 
@@ -236,9 +249,10 @@ def _until_indexed(page: _Page, viewer: _Process, size: int, began: float) -> st
     between = f"{statistics.median(meanwhile):.0f} ms" if meanwhile else "no time"
     return (
         f"- The first rows appear after {first_s:.1f} s ({first_cpu_s:.1f} s of CPU).\n"
-        f"- All rows are indexed after {indexed_s:.0f} s ({cpu_s:.0f} s of CPU, "
+        f"- The index of all rows is complete after {indexed_s:.0f} s ({cpu_s:.0f} s of CPU, "
         f"{size / 1e6 / cpu_s:.0f} MB per second of CPU).\n"
-        f"- While the server indexes, it returns a page of the table in {between} (median).\n"
+        "- Before the index is complete, the server returns a page of the table in "
+        f"{between} (median).\n"
     )
 
 

@@ -206,21 +206,27 @@ def report(
     rows = [
         [
             f"time from a change of one of {options.endpoints:,} endpoints until each of "
-            f"{options.streams} streams has received it",
+            f"{options.streams} streams has received the change",
             f"{pushed['p50'] * ms:.0f} ms median, {pushed['p99'] * ms:.0f} ms p99, "
             f"{pushed['max'] * ms:.0f} ms at most",
         ],
-        ["CPU time of the control plane for this change", f"{pushed['cpu_ms']:.0f} ms"],
-        ["memory of the control plane with these endpoints and streams", f"{memory:.0f} MB"],
+        ["CPU time of the control plane for one change", f"{pushed['cpu_ms']:.0f} ms"],
+        [
+            f"memory of the control plane with {options.endpoints:,} endpoints and "
+            f"{options.streams} streams",
+            f"{memory:.0f} MB",
+        ],
         [
             "time from NOT_SERVING in the registry until the last call to the instance",
             _spread(waits),
         ],
         *_over_consul(dead),
         [
-            f"{options.changes:,} endpoints register and leave, {churned['per_s']:,.0f} per second",
-            f"{churned['cpu']:.2f} processors busy; memory {churned['before_mb']:.0f} MB before, "
-            f"{churned['after_mb']:.0f} MB after; {churned['stale']:.0f} streams with an old state",
+            f"load of the control plane while {options.changes:,} endpoints register and "
+            f"deregister, {churned['per_s']:,.0f} per second",
+            f"{churned['cpu']:.2f} processors busy. The memory was {churned['before_mb']:.0f} MB "
+            f"before and {churned['after_mb']:.0f} MB after. At the end, "
+            f"{churned['stale']:.0f} streams had an old state",
         ],
     ]
     return f"{table(['what is measured', 'result'], rows)}\n\n{machine()} `make bench-xds`."
@@ -230,7 +236,10 @@ def _over_consul(dead: consul.Figures | None) -> list[list[str]]:
     """The lines of an instance that becomes critical in Consul."""
     if dead is None:
         return [
-            ["time from critical in Consul until the last call", "not measured: no Consul agent"]
+            [
+                "time from the state critical in Consul until the last call to the instance",
+                "not measured: no Consul agent",
+            ]
         ]
     deaths = dead.deaths
     lost = sum(one.lost for one in deaths)
@@ -250,12 +259,13 @@ def _over_consul(dead: consul.Figures | None) -> list[list[str]]:
             _spread([one.critical_s for one in deaths]),
         ],
         [
-            "time from critical in Consul's gRPC check until a stream of the control plane has "
-            "received it",
+            "time from the state critical in Consul's gRPC check until a stream of the control "
+            "plane has received the state",
             _spread([max(0.0, one.told_s - one.critical_s) for one in deaths]),
         ],
         [
-            "time from critical in Consul's gRPC check until the last call to the instance",
+            "time from the state critical in Consul's gRPC check until the last call to the "
+            "instance",
             _spread([max(0.0, one.last_call_s - one.critical_s) for one in deaths]),
         ],
     ]
@@ -307,14 +317,32 @@ async def _drive(options: argparse.Namespace) -> int:
 
 def main() -> int:
     """Runs the bench, or the control plane of it."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--endpoints", type=int, default=1000)
-    parser.add_argument("--streams", type=int, default=100)
-    parser.add_argument("--changes", type=int, default=10_000)
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument(
+        "--endpoints", type=int, default=1000, help="endpoints in the registry (default: 1000)"
+    )
+    parser.add_argument(
+        "--streams", type=int, default=100, help="streams of the control plane (default: 100)"
+    )
+    parser.add_argument(
+        "--changes",
+        type=int,
+        default=10_000,
+        help="endpoints that register and deregister (default: 10000)",
+    )
     built = str(_BUILT) if _BUILT.exists() else shutil.which("consul")
-    parser.add_argument("--consul", default=built, help="the Consul program; default: %(default)s")
-    parser.add_argument("--deaths", type=int, default=24, help="of each kind, with Consul")
-    parser.add_argument("--write", action="store_true")
+    parser.add_argument(
+        "--consul", default=built, help="path of the Consul program (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--deaths",
+        type=int,
+        default=24,
+        help="failed TTL checks, and killed instances, with Consul (default: 24 of each)",
+    )
+    parser.add_argument(
+        "--write", action="store_true", help="write the figures to docs/reference/performance.md"
+    )
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--over", default="", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -322,7 +350,10 @@ def main() -> int:
         run(_serve(options.over))
         return 0
     if options.consul is None:
-        print("no Consul: build one with tools/setup-consul.sh, or name one with --consul")
+        print(
+            "Consul was not found, so the lines about Consul are not measured. Build Consul with "
+            "tools/setup-consul.sh, or pass the path of the program as --consul PATH"
+        )
     return run(_drive(options))
 
 

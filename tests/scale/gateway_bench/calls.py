@@ -168,7 +168,8 @@ def cpu_share(of: Found, peer: Found, point: Point) -> float:
 def _label(point: Point) -> str:
     dialect, stream, programs = point
     names = {"chat": "Chat Completions", "messages": "Messages"}
-    return f"{programs}, {names[dialect]}, {'streamed' if stream else 'whole'}"
+    count = f"{programs} program" + "s" * (programs > 1)
+    return f"{count}, {names[dialect]}, {'streamed' if stream else 'one piece'}"
 
 
 def _title(name: str, one: Found) -> str:
@@ -177,7 +178,7 @@ def _title(name: str, one: Found) -> str:
 
 
 def _line(point: Point, found: dict[str, Found]) -> str:
-    parts = [f"{_label(point):>34}"]
+    parts = [f"{_label(point):>42}"]
     for name, one in found.items():
         if one.played[point]:
             added = [f"{added_ms(one, found[BARE], point, at):.1f}" for at in (0.5, 0.99)]
@@ -191,8 +192,11 @@ def report(found: dict[str, Found], at: Sequence[Point]) -> str:
     there = {name: one for name, one in found.items() if not one.absent}
     bare, others = there[BARE], {name: one for name, one in there.items() if name != BARE}
     own = next(name for name in others if name != VERIFIERS)
-    heads = ["number of programs, API, how the model answers", "bare call, p50 / p99, ms"]
-    heads += [f"{_title(name, one)}, added p50 / p99, ms" for name, one in others.items()]
+    heads = [
+        "number of programs, API, answer in one piece or streamed",
+        "time of the bare call, p50 / p99, ms",
+    ]
+    heads += [f"{_title(name, one)}, added time, p50 / p99, ms" for name, one in others.items()]
     heads += [f"{_title(name, one)}, CPU per call, ms" for name, one in others.items()]
     with_peer = VERIFIERS in others
     heads += ["gymmesh's CPU / CPU of verifiers"] * with_peer
@@ -210,7 +214,10 @@ def report(found: dict[str, Found], at: Sequence[Point]) -> str:
         rows.append(row)
     absent = [f"{_title(name, one)}: ABSENT ({one.absent})." for name, one in found.items()
               if one.absent]  # fmt: skip
-    title = 'Part "Calls": the additional cost of a captured call over the bare call:'
+    title = (
+        'Part "Calls": the cost of a captured call. The added time is the time of a captured call '
+        "minus the median time of the bare call:"
+    )
     return "\n\n".join([title, table(heads, rows), *absent])
 
 
@@ -224,12 +231,12 @@ def misses(found: dict[str, Found], at: Sequence[Point]) -> list[str]:
             if point[2] != _AT:
                 continue
             if (added := added_ms(one, found[BARE], point, 0.99)) > ADDED_MS:
-                lines.append(f"{name}, {_label(point)}: a call takes {added:.1f} ms longer (p99), "
-                             f"the aim is {ADDED_MS:g}")  # fmt: skip
+                lines.append(f"{name}, {_label(point)}: the added time is {added:.1f} ms (p99), "
+                             f"target at most {ADDED_MS:g} ms")  # fmt: skip
             peer = found.get(VERIFIERS)
             if peer is None or peer.absent:
                 continue
             if (share := cpu_share(one, peer, point)) > SHARE:
-                lines.append(f"{name}, {_label(point)}: {share:.2f} of verifiers' CPU, the aim is "
-                             f"{SHARE:g}")  # fmt: skip
+                lines.append(f"{name}, {_label(point)}: a call takes {share:.2f} times the CPU of "
+                             f"verifiers, target at most {SHARE:g} times")  # fmt: skip
     return lines

@@ -70,7 +70,7 @@ def measure(numbers: Mapping[str, int]) -> dict[str, Found]:
 
 def _measured(kind: str, count: int) -> Found:
     if kind != SMALL and not (FOLDER / kind / "bin").exists():
-        return Found(absent="not installed; `make test-programs` installs it")
+        return Found(absent="not installed. `make test-programs` installs this program")
     if (free := _free_mb() - _SPARE_MB) < count * _MOST_MB[kind]:
         return Found(absent=f"{free:,.0f} MB of memory are free")
     with ExitStack() as stack:
@@ -101,7 +101,9 @@ def _started(contender: Contender, model: ScriptedEndpoint, count: int) -> Start
             break
         if time.perf_counter() - began > _BOUND_S:
             model.answer_after(0.0)
-            raise ContenderFailed(f"{contender.name}: {here} of {count} called the model")
+            raise ContenderFailed(
+                f"{contender.name}: only {here} of {count} programs called the model"
+            )
     took_s = time.perf_counter() - began
     cpu_s, mb = contender.family_cpu_s - cpu_s, contender.family_mb - mb
     answered = time.perf_counter()
@@ -149,16 +151,16 @@ def report(found: Mapping[str, Found]) -> str:
               if one.absent]  # fmt: skip
     heads = [
         "program",
-        "number at the same time",
-        "one program alone: time until it calls the model, s",
-        "all programs: time until the last program has called the model, s",
-        "CPU of each program until the last has called the model, s",
-        "memory of each program when the last has called the model, MB",
+        "number of programs",
+        "one program alone: time from its start until its model call, s",
+        "time from the start until the last program's model call, s",
+        "CPU per program until the last program's model call, s",
+        "memory per program at the last program's model call, MB",
         "time from the model's answer until all programs have completed, s",
     ]
     told = (
-        'Part "Programs": programs in sandboxes. All programs wait for their model at the '
-        "same moment. No program failed:"
+        'Part "Programs": programs in sandboxes. The model answers only when all programs wait '
+        "for the model. No program failed. In the last four columns, all programs run together:"
     )
     return "\n\n".join([told, table(heads, rows), *absent])
 

@@ -231,8 +231,8 @@ def misses(found: dict[int, dict[str, dict[str, float]]]) -> Sequence[str]:
             growth = figures[key] / found[few][name][key] / (many / few)
             if growth > most:
                 lines.append(
-                    f"{name}: {growth:.2f} times the {key} for each call at {many} calls as at "
-                    f"{few}, the limit is {most}"
+                    f"{name}: with {many} calls, the {key} per call are {growth:.2f} times as "
+                    f"high as with {few} calls, limit {most} times"
                 )
     return lines
 

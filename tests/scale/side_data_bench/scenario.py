@@ -101,14 +101,23 @@ class Found:
                 lines += self._lag_misses(name, one.lag)
             long = len(one.memory) > _FEW  # a process that only just began grows
             if long and one.late_mb - one.early_mb > MOST_GROWTH_MB:
-                lines.append(f"the {name} grew from {one.early_mb:.0f} to {one.late_mb:.0f} MB")
+                lines.append(
+                    f"the {name}'s memory grew from {one.early_mb:.0f} to {one.late_mb:.0f} MB, "
+                    f"limit {MOST_GROWTH_MB:.0f} MB of growth"
+                )
         return lines
 
     def _lag_misses(self, name: str, lag: Path) -> list[str]:
         """On a machine that makes even an idle process late, the loop's own work counts."""
         calm = percentile(self.idle, 0.99) <= LIMIT_LAG_MS
-        late = percentile(lag, 0.99, "late" if calm else "busy")
-        return [] if late <= LIMIT_LAG_MS else [f"the {name}'s loop was {late:.0f} ms late at p99"]
+        kind = "late" if calm else "busy"
+        late = percentile(lag, 0.99, kind)
+        if late <= LIMIT_LAG_MS:
+            return []
+        return [
+            f"the {name}'s event loop was {kind} for {late:.0f} ms (p99), "
+            f"limit {LIMIT_LAG_MS:.0f} ms"
+        ]
 
     def report(self, scenario: Scenario) -> str:
         """Part of the page's section."""
@@ -119,9 +128,16 @@ class Found:
             _watched("model service", self.model, lag=False),
             ["an idle process with only the timer", "", "", "", *_lags(self.idle)],
         ]
-        heads = ["process", "memory (RSS) after the first fifth, MB", "memory (RSS) at the end, MB",
-                 "highest memory (RSS), MB", "late p50, ms", "late p99, ms", "busy p99, ms",
-                 "busy at most, ms"]  # fmt: skip
+        heads = [
+            "process",
+            "memory (RSS) after the first fifth of the run, MB",
+            "memory (RSS) at the end, MB",
+            "highest memory (RSS), MB",
+            "*late*, p50, ms",
+            "*late*, p99, ms",
+            "*busy*, p99, ms",
+            "*busy*, maximum, ms",
+        ]
         return (
             f"The run had {scenario.rollouts} rollouts of {scenario.calls} calls, "
             f"{scenario.in_flight} in flight. Each rollout had {each / 1e6:.1f} MB of side data, "
@@ -132,14 +148,14 @@ class Found:
             "and resumed the collector. The reader read the side data of every rollout by its "
             "digest. All bytes were equal to the bytes that the policy returned.\n\n"
             f"{table(heads, rows)}\n\n"
-            "- *Late* is the delay of a timer in the event loop: how much later than its due time "
-            "the loop ran the timer. The load of other programs on the machine adds to this "
-            "delay.\n"
+            "- *Late* is the delay of a timer in the event loop: the time from the moment when "
+            "the timer was due until the loop ran the timer. The load of other programs on the "
+            "machine adds to this delay.\n"
             "- *Busy* is the CPU time of the loop's thread between two ticks of the timer, which "
             f"are 5 ms apart.\n\nA row has {fmean(self.row_bytes):,.0f} bytes. Of these "
-            f"bytes, {fmean(self.reference_bytes):,.0f} are references to side data: the side data "
-            f"itself is {each / fmean(self.reference_bytes):,.0f} times larger. The other bytes "
-            "are the row's tokens and texts."
+            f"bytes, {fmean(self.reference_bytes):,.0f} are references to side data. The side data "
+            f"of a rollout is {each / fmean(self.reference_bytes):,.0f} times larger than these "
+            "references. The other bytes are the row's tokens and texts."
         )
 
 
@@ -170,7 +186,9 @@ async def measure(scenario: Scenario, folder: Path, kept_bytes: int) -> Found:
             await idle.wait()
     found.seconds = monotonic() - began
     if len(found.read) != scenario.rollouts:
-        raise RuntimeError(f"{len(found.read)} rollouts were read, not {scenario.rollouts}")
+        raise RuntimeError(
+            f"the reader read {len(found.read)} rollouts, expected {scenario.rollouts}"
+        )
     return found
 
 
@@ -203,7 +221,7 @@ async def _collect(scenario: Scenario, folder: Path, address: str, found: Found)
         if share > 1:
             found.killed_after = len(found.read)
         if share == 1 and collector.returncode:
-            raise RuntimeError(f"the collector ended with {collector.returncode}")
+            raise RuntimeError(f"the collector failed with the exit code {collector.returncode}")
     found.offset = 0  # what was passed over by a shift of the rows is read now
     await asyncio.to_thread(_read_new, rows, scenario, found, scenario.rollouts)
 
@@ -228,11 +246,16 @@ def _read_new(rows: Path, scenario: Scenario, found: Found, wanted: int) -> None
             (sample,) = samples_of(completed_of_row(row).model_calls)
             side = sample.side_data[NAME]
             if side.shape != scenario.shape or side.end != len(sample) - 1:
-                raise RuntimeError(f"{row.rollout_id}: it is {side!r} of {len(sample)} tokens")
+                raise RuntimeError(
+                    f"{row.rollout_id}: the side data is {side!r}, and the sample has "
+                    f"{len(sample)} tokens"
+                )
             size = scenario.shape[0] * scenario.shape[1] * 4
             data = side.read()
             if not are_rows_of(data, row.rollout_id, size):
-                raise RuntimeError(f"{row.rollout_id}: a row differs from what the policy gave")
+                raise RuntimeError(
+                    f"{row.rollout_id}: the side data differs from the data of the policy"
+                )
             found.read.add(row.rollout_id)
             _tell(rows.parent / "read", len(found.read))
             found.read_bytes += len(data)
