@@ -312,7 +312,7 @@ def cut_prompt(answer: dict[str, Any]) -> dict[str, Any]:
     [
         ("vllm", other_prompt, "prompt differs from"),
         ("vllm", no_ids, "no token ids"),
-        ("vllm", fewer_logprobs, "log probabilities for 2 tokens"),
+        ("vllm", fewer_logprobs, "the number of tokens is 2"),
         ("sglang", not_sampled, "output_ids differ"),
         ("sglang", cut_prompt, "tokens were sent"),
         ("sglang", lambda answer: {"text": "ok"}, "no meta_info"),

@@ -204,8 +204,8 @@ class ToolLoop:
             raise self._wrong_report(_State.TOOLS)
         if len(done) != self._calls:
             raise RuntimeError(
-                f"the model's answer has {self._calls} tool calls, but the results of {len(done)} "
-                "tool calls were reported"
+                f"the number of tool calls in the model's answer is {self._calls}, but the number "
+                f"of reported results is {len(done)}"
             )
         return self._go_on(done=any(done))
 

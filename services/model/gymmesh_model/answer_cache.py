@@ -112,8 +112,8 @@ class AnswerCache:
         except OSError as error:
             raise misconfigured(
                 self._name,
-                f"cache.path '{self._folder}' cannot be used ({error.strerror or error}); name a "
-                "folder that this process can write to",
+                f"cache.path '{self._folder}' cannot be used ({error.strerror or error}); set "
+                "cache.path to a folder that this process can write to",
             ) from None
 
     async def get(self, key: str) -> responses_pb2.Response | None:

@@ -111,7 +111,7 @@ class Places:
     def _full(self, places: int) -> MeshError:
         width = self._admission.width
         return sandbox_limit(
-            f"All {width.now} places for sandboxes are taken; retry later.",
+            f"No place for a sandbox is free (places: {width.now}); retry later.",
             width.now,
             self._admission.retry_after_s(),
         )

@@ -260,7 +260,8 @@ class SandboxHandle:
             return asyncio.run_coroutine_threadsafe(work, self._connection.loop).result()
         work.close()
         raise RuntimeError(
-            "from_thread would block the event loop; in an async method, await the call"
+            "`from_thread` would block the event loop; in an async method, await the sandbox's "
+            "method instead"
         )
 
 

@@ -32,6 +32,6 @@ async def test_the_embedded_model_without_its_package_names_the_extra(
     with pytest.raises(ServerError) as caught:
         await LocalServer(Path("model.gguf")).start()
     assert str(caught.value) == (
-        "the embedded model needs xllamacpp: pip install 'gymmesh[local]', or name an endpoint "
+        "the embedded model needs xllamacpp: pip install 'gymmesh[local]', or give an endpoint "
         "with --model-url"
     )

@@ -129,7 +129,7 @@ def check_group(
     judged = [verdict.rollout_id for verdict in verdicts]
     if asked != judged:
         problem = (
-            f"the environment must return one verdict for each of {len(asked)} rollouts, in the "
+            f"the environment must return one verdict for each rollout ({len(asked)}), in the "
             "order of the request"
         )
         raise violated(

@@ -69,7 +69,7 @@ def _pip(install: ProgramInstall, place: Path, python: str) -> None:
     found = python or shutil.which(f"python{install.python}") or sys.executable
     version = _output([found, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"])
     if install.python and version != install.python:
-        raise InstallError(f"{found} is Python {version}, but {install.python} is required")
+        raise InstallError(f"{found} is Python {version}, but Python {install.python} is required")
     _run([found, "-m", "venv", str(place)])
     pip = [str(place / "bin" / "python"), "-m", "pip", "install", "--quiet", "--no-input"]
     _run([*pip, "--disable-pip-version-check", *install.pip])

@@ -86,7 +86,10 @@ def checked_logprobs(given: Any, tokens: int, *, trained: bool) -> list[float]:
             )
         logprobs.append(number)
     if logprobs and len(logprobs) != tokens:
-        raise AnswerInvalid(f"the answer has {len(logprobs)} log probabilities for {tokens} tokens")
+        raise AnswerInvalid(
+            f"the number of log probabilities in the answer is {len(logprobs)}, but the number of "
+            f"tokens is {tokens}"
+        )
     return logprobs
 
 

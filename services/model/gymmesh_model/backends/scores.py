@@ -105,7 +105,8 @@ def checked_scores(given: Any, tokens: int) -> TokenScores:
     logprobs = [_logprob(one) for one in given.logprobs]
     if len(logprobs) != tokens:
         raise AnswerInvalid(
-            f"the response has {len(logprobs)} log probabilities for {tokens} tokens"
+            f"the number of log probabilities in the response is {len(logprobs)}, but the number "
+            f"of tokens is {tokens}"
         )
     return TokenScores(logprobs, bool(given.greedy))
 
@@ -119,7 +120,8 @@ def scores_of(ids: Sequence[int], entries: Sequence[tuple[Any, Any, Sequence[Any
     """
     if len(entries) != len(ids):
         raise AnswerInvalid(
-            f"the response has {len(entries)} log probabilities for {len(ids)} tokens"
+            f"the number of log probabilities in the response is {len(entries)}, but the number "
+            f"of tokens is {len(ids)}"
         )
     logprobs: list[float] = []
     greedy = True

@@ -49,8 +49,8 @@ class ScriptedBackend(Backend):
         if number >= len(self._answers):
             raise MeshError(
                 errors.ERROR_REASON_MODEL_REQUEST_REFUSED,
-                f"the script has only {number} answers, but the rollout needs another answer; "
-                "add an answer, or end the rollout earlier",
+                f"the rollout needs more answers than the script has ({number}); add an answer, or "
+                "end the rollout earlier",
                 metadata={"model": self.endpoint_model},
             )
         self._said[call.rollout_id] += 1

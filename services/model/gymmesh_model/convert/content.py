@@ -12,7 +12,7 @@ from typing import Any, Literal
 from gymmesh_model.errors import AnswerInvalid
 
 ContentPiece = tuple[Literal["text", "reasoning", "refusal", "note"], Any]
-"""The kind, and the text of that kind; for a note, the part itself."""
+"""The kind of a piece, and its text. For a note: the whole part instead of a text."""
 
 
 def content_pieces(content: object) -> Iterator[ContentPiece]:

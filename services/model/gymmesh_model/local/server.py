@@ -92,7 +92,7 @@ class LocalServer:
         if self.running:
             return self.base_url
         if problem := _EXTRA.problem("the embedded model"):
-            raise ServerError(f"{problem}, or name an endpoint with --model-url")
+            raise ServerError(f"{problem}, or give an endpoint with --model-url")
         await self.stop()
         try:
             async with asyncio.timeout(self._start_seconds):

@@ -123,7 +123,7 @@ def _own_file(path: Path) -> Path:
     except OSError as error:
         raise WeightsError(
             f"cannot read the model file {path} ({error.strerror or error}): "
-            "name an existing GGUF file, or omit --model for the default model"
+            "give an existing GGUF file, or omit --model to use the default model"
         ) from error
     if magic != _MAGIC:
         raise WeightsError(f"{path} is not a GGUF file: convert the model to GGUF first")

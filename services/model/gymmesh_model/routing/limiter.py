@@ -76,8 +76,8 @@ class ConcurrencyLimiter:
         """
         if len(self._waiters) >= self._queue and not first:
             raise queue_full(
-                f"model '{self._name}' is busy and {self._queue} calls are already waiting; "
-                "retry later",
+                f"model '{self._name}' is busy, and the maximum number of calls already waits "
+                f"(max_queue: {self._queue}); retry later",
                 self._name,
                 int(self._queue),
             )

@@ -208,7 +208,8 @@ def _sent_prefix(sent: model_pb2.PrefixTokens, items: int) -> Prefix:
         )
     if len(ends) > items:
         raise field_invalid(
-            _ENDS, f"has {len(ends)} ends, but the conversation has only {items} items"
+            _ENDS,
+            f"must not have more ends ({len(ends)}) than the conversation has items ({items})",
         )
     if ends != sorted(ends) or (ends and ends[-1] > total):
         raise field_invalid(

@@ -78,8 +78,8 @@ class SideDataStore:
             await self.close()
             raise misconfigured(
                 self._name,
-                f"side_data.path '{self._folder}' cannot be used ({error.strerror or error}); name "
-                "a folder that this process can write to",
+                f"side_data.path '{self._folder}' cannot be used ({error.strerror or error}); set "
+                "side_data.path to a folder that this process can write to",
             ) from None
 
     async def close(self) -> None:

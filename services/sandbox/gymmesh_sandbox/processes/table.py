@@ -57,7 +57,7 @@ class ProcessTable:
         """
         if self.running >= self._most_running:
             raise sandbox_limit(
-                f"The sandbox already runs {self._most_running} processes, the maximum.",
+                f"The sandbox already runs the maximum number of processes ({self._most_running}).",
                 self._most_running,
                 retry_after_s=1.0,
             )

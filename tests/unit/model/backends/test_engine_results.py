@@ -80,7 +80,7 @@ async def failing(generate: Any, **options: Any) -> MeshError:
         (Generation([20, END], [0.5, -1.0]), "logprobs[0] is 0.5"),
         (Generation([20, END], ["a", -1.0]), "logprobs[0] is 'a'"),  # type: ignore[list-item]
         (Generation([20, END], [None, -1.0]), "logprobs[0] is None"),  # type: ignore[list-item]
-        (Generation([20, END], [-1.0]), "1 log probabilities for 2 tokens"),
+        (Generation([20, END], [-1.0]), "in the answer is 1, but the number of tokens is 2"),
         (None, "generate must be async and return a Generation; it returned NoneType"),
         ([20, END], "generate must be async and return a Generation; it returned list"),
     ],

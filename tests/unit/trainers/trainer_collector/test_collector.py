@@ -60,7 +60,7 @@ async def test_a_scripted_model_runs_one_task() -> None:
 
 async def test_a_script_that_is_too_short_fails_and_is_no_reward() -> None:
     call = {"tool": "add", "arguments": {"left": 1, "right": 1}}
-    with pytest.raises(RolloutFailed, match="the script has only 1 answers"):
+    with pytest.raises(RolloutFailed, match="more answers than the script has"):
         await run_one(Sums(), rows(1)[0], [call])
 
 

@@ -28,7 +28,7 @@ read these headers.
 """
 
 NEVER_HEADERS: Final[Mapping[str, str]] = {"X-Should-Retry": "false"}
-"""For a refusal that the same request would get again."""
+"""The headers of a refusal that the same request would get again."""
 
 
 def retry_headers(kind: RefusalKind) -> Mapping[str, str]:

@@ -84,8 +84,8 @@ class ReplayBackend(Backend):
         if number >= len(row.answers):
             raise refused(
                 self._name,
-                f"row {row.index + 1} of the recording has only {len(row.answers)} answers, and "
-                f"the rollout needs answer {number + 1}; add an answer to the row",
+                f"row {row.index + 1} of the recording has too few answers ({len(row.answers)}): "
+                f"the rollout needs answer {number + 1}. Add an answer to the row",
             )
         answer = row.answers[number]
         delay = answer.delay_s + self._options.delay_s

@@ -37,7 +37,8 @@ def exact(ids: Any, logprobs: Any) -> tuple[list[int], list[float]]:
         raise AnswerInvalid("the response's log probabilities are not a list of numbers")
     if found and len(found) != len(ids):
         raise AnswerInvalid(
-            f"the response has {len(found)} log probabilities for {len(ids)} tokens"
+            f"the number of log probabilities in the response is {len(found)}, but the number of "
+            f"tokens is {len(ids)}"
         )
     return ids, found
 

@@ -31,7 +31,8 @@ def _pretrained(name: str, place: str) -> Tokenizer:
         raise misconfigured(name, f"options.tokenizer: {place!r} can't be loaded: {line}") from None
     if not tokenizer.chat_template:
         problem = (
-            f"options.tokenizer: {place!r} has no chat template; name a model with a chat template"
+            f"options.tokenizer: {place!r} has no chat template; set a model that has a chat "
+            "template"
         )
         raise misconfigured(name, problem)
     return cast(Tokenizer, tokenizer)

@@ -176,8 +176,8 @@ class CapturePlan:
         tokens, logprobs = sum(map(len, record.output)), sum(map(len, record.logprobs))
         if tokens != logprobs:
             raise AnswerInvalid(
-                f"the response has {logprobs // TOKEN_BYTES} log probabilities "
-                f"for {tokens // TOKEN_BYTES} tokens"
+                f"the number of log probabilities in the response is {logprobs // TOKEN_BYTES}, "
+                f"but the number of tokens is {tokens // TOKEN_BYTES}"
             )
 
 

@@ -65,7 +65,8 @@ class HostsProxy:
         try:
             if self._server.connections > self._most:
                 raise RefusedError(
-                    503, f"This sandbox already has {self._most} connections, the maximum."
+                    503,
+                    f"This sandbox already has the maximum number of connections ({self._most}).",
                 )
             async with asyncio.timeout(_HEAD_S):
                 request = await near.request()
