@@ -54,7 +54,7 @@ async def test_weights_are_pushed(folder: Path, monkeypatch: pytest.MonkeyPatch)
             assert "already has version 4 of policy@4" in json.loads(done.out)["error"]
             done = await gym(*push, str(folder), "5", "--adapter", "a b")
             assert done.code == 1
-            assert "is not a name of letters" in done.err
+            assert "is not a valid name" in done.err
             done = await gym(*push[:-2], "--api-key-env", "NO_SUCH", str(folder), "5")
             assert done.code == 2
             assert "the-key" not in done.out + done.err

@@ -54,7 +54,7 @@ async def test_a_program_runs_in_a_new_sandbox(
     assert (words.code, words.out) == (0, "-n|a b|$HOME|")
     late = await ended(await start("sandbox", "run", *at, "--timeout", "0.5", "exec sleep 600"))
     assert late.code == 124
-    late.said("killed after 0.5 s")
+    late.said("time limit of 0.5 s")
     told = await ended(
         await start("sandbox", "run", *at, "--json", "--env", "A=b", 'echo "$A"; kill -9 $$')
     )

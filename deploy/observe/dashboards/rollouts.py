@@ -209,7 +209,7 @@ _WORTH: Final = Row(
             "Versions of weights in a rollout",
             percentiles(_scope, m.ROLLOUT_WEIGHTS_LAG),
             "The number of versions between the oldest and the newest weights of a completed "
-            "rollout. It shows how far off-policy the tokens are.",
+            "rollout. A larger number means that the tokens are more off-policy.",
         ),
     ],
 )

@@ -112,7 +112,7 @@ def test_verl_gets_no_rollout_without_a_reward() -> None:
     call = message.model_calls.add(call_id="c", trainable=True)
     call.tokens.prompt_token_ids = call.tokens.output_token_ids = b"\1\0\0\0"
     lost = LostTokens("refuse", "veRL")
-    with pytest.raises(UserError, match="rollout ro of task t: has no reward"):
+    with pytest.raises(UserError, match="rollout ro of task t has no reward"):
         loop_outputs(Rollout(message, Task(pb.Task(task_id="t"))), 8, lost)
     assert lost.sampled == 0
 

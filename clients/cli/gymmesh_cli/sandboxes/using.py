@@ -200,15 +200,18 @@ async def _execute(
     elif dropped := result.stdout_dropped + result.stderr_dropped:
         echo(
             (
-                f"gym-cli: {dropped} bytes of output were dropped: the output exceeded the "
-                "service's limit"
+                "gym-cli: the output exceeded the service's limit; bytes that were dropped: "
+                f"{dropped}"
             ),
             err=True,
         )
     if result.timed_out:
-        echo(f"gym-cli: the program was killed after {timeout_s:g} s", err=True)
+        echo(
+            f"gym-cli: the program exceeded the time limit of {timeout_s:g} s and was killed",
+            err=True,
+        )
     if result.out_of_memory:
-        echo("gym-cli: the program was killed: it exceeded the sandbox's memory limit", err=True)
+        echo("gym-cli: the program exceeded the sandbox's memory limit and was killed", err=True)
     return _exit_code(result)
 
 

@@ -44,9 +44,9 @@ def check_folder(folder: Path, *, is_adapter: bool) -> None:
     """Raises UserError where a folder holds no weights, or not all of an adapter."""
     if not folder.is_dir():
         raise UserError(
-            f"{folder}: is not a folder on this machine. If only the servers can read "
-            "the folder, pass the servers' path as folder_there, and a local folder with the same "
-            "files as folder"
+            f"{folder}: is not a folder on this machine. If only the servers can read the "
+            "folder, pass the servers' path as `folder_there`, and as `folder` pass a local "
+            "folder with the same files"
         )
     if not any(folder.glob("*.safetensors")):
         raise UserError(f"{folder}: has no *.safetensors file. Save the weights as safetensors")

@@ -41,7 +41,7 @@ def rollout(where: str, part: dict[str, str]) -> Rollout:
 @pytest.mark.parametrize("where", ["started", "call", "turn", "tool"])
 @pytest.mark.parametrize("part", [IMAGE, FILE, URL, VIDEO], ids=json.dumps)
 def test_an_image_is_refused_wherever_the_model_read_it(where: str, part: dict[str, str]) -> None:
-    with pytest.raises(UserError, match="rollout ro of task t: has an image or a file"):
+    with pytest.raises(UserError, match="rollout ro of task t has an image or a file"):
         refuse_images(rollout(where, part), "veRL")
 
 

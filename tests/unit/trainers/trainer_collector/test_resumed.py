@@ -120,7 +120,7 @@ async def test_resuming_without_a_step_s_number_is_refused_where_there_are_steps
     async with TrainerCollector(Sums, model=ones().model, **settings) as collector:
         assert len([one async for one in collector.step(rows(1))]) == 1  # there is nothing yet
     async with TrainerCollector(Sums, model=ones().model, **settings) as collector:
-        with pytest.raises(UserError, match="jsonl: has steps of an earlier session"):
+        with pytest.raises(UserError, match="jsonl has steps of an earlier session"):
             await collector.step(rows(1)).next()
 
 
