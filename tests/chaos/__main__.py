@@ -20,11 +20,28 @@ from tests.chaos.seed import Result, run_seed
 
 def main() -> int:
     """Runs the seeds one after another; 1 when the judge found anything."""
-    parser = argparse.ArgumentParser(prog="make chaos")
-    parser.add_argument("--seeds", default="0-19", help="such as 7, or 0-19 (the default)")
-    parser.add_argument("--rollouts", type=int, default=500, help="per seed, at least")
-    parser.add_argument("--keep", type=Path, help="keep the files of all seeds in this folder")
-    parser.add_argument("--json", type=Path, help="write the results there, too")
+    parser = argparse.ArgumentParser(
+        prog="make chaos", description="Breaks runs on purpose, and checks the files they leave."
+    )
+    parser.add_argument(
+        "--seeds", default="0-19", help="one seed (7) or a range of seeds (default: 0-19)"
+    )
+    parser.add_argument(
+        "--rollouts",
+        type=int,
+        default=500,
+        help="smallest number of rollouts per seed (default: 500)",
+    )
+    parser.add_argument(
+        "--keep",
+        type=Path,
+        metavar="FOLDER",
+        help="keep the files of all seeds in FOLDER. Without this option, only the files of seeds "
+        "with violations are kept, in a temporary folder",
+    )
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="also write the results to FILE as JSON"
+    )
     asked = parser.parse_args()
     run = report.run_seeds(
         report.seeds_of(asked.seeds), asked.keep, partial(_run, asked.rollouts), _told
@@ -32,7 +49,7 @@ def main() -> int:
     try:
         results = asyncio.run(report.until_stopped(run))
     except (asyncio.CancelledError, KeyboardInterrupt):
-        print("interrupted; nothing is left running")
+        print("interrupted: all processes of the test were ended")
         return 130
     print(table(results))
     if asked.json:
@@ -55,27 +72,27 @@ def line(result: Result) -> str:
     names = Counter(f"{one['kind']}:{one['target']}" for one in result.faults)
     hit = ", ".join(f"{name}×{count}" if count > 1 else name for name, count in names.items())
     verdict = f"{len(result.violations)} VIOLATIONS" if result.violations else "ok"
-    missed = f"; not done: {', '.join(result.missed)}" if result.missed else ""
+    missed = f"; faults not applied: {', '.join(result.missed)}" if result.missed else ""
     return (
         f"seed {world.seed:2}  {world.layout}/{world.api}  {verdict}  "
-        f"{result.verdict['completed']} completed, {result.verdict.get('failed', 0)} failed "
-        f"of {world.rollouts}, {len(result.sessions)} collectors, {result.wall_s:.0f} s  "
-        f"[{hit}{missed}]"
+        f"{world.rollouts} rollouts: {result.verdict['completed']} completed, "
+        f"{result.verdict.get('failed', 0)} failed; {len(result.sessions)} collectors; "
+        f"{result.wall_s:.0f} s  [faults: {hit}{missed}]"
     )
 
 
 def table(results: Sequence[Result]) -> str:
     """All seeds, and what was done to them."""
     columns = (
-        "seed", "layout", "API", "rollouts", "completed", "failed", "collectors", "faults",
-        "seconds", "verdict",
+        "seed", "layout", "API", "rollouts requested", "completed", "failed",
+        "collector processes", "faults", "seconds", "verdict",
     )  # fmt: skip
     done = Counter(fault["kind"] for one in results for fault in one.faults)
     asked = sum(one.world.rollouts for one in results)
     below = (
-        f"{asked} rollouts asked for, {sum(len(one.violations) for one in results)} violations",
-        f"faults: {report.counts(done)}",
-        f"not done: {sum(len(one.missed) for one in results)}",
+        f"{asked} rollouts requested, {sum(len(one.violations) for one in results)} violations",
+        f"faults applied: {report.counts(done) or 'none'}",
+        f"faults not applied: {sum(len(one.missed) for one in results)}",
     )
     return report.table(columns, map(_cells, results), below)
 

@@ -154,7 +154,7 @@ def judge(damage: Damage, folder: Path, known: Known) -> list[str]:
         nonlocal truth
         read = outcomes(Path(_OUTPUT))
         if damage.suffix == ".journal":  # it may have lost its last outcomes
-            assert all(row in known.ever[name] for name, row in read.items()), "made up a row"
+            assert all(row in known.ever[name] for name, row in read.items()), "invented a row"
             truth = read
         same(read, truth)
 
@@ -195,9 +195,9 @@ def _is_refused(read: Callable[[], None], *, allowed: bool) -> bool:
 def same(found: Truth, truth: Truth) -> None:
     """Raise AssertionError where rows are not what they were."""
     lost, more = truth.keys() - found.keys(), found.keys() - truth.keys()
-    assert not lost, f"lost {sorted(lost)}"
-    assert not more, f"made up {sorted(more)}"
-    assert found == truth, "believed what was changed"
+    assert not lost, f"rows are missing: {sorted(lost)}"
+    assert not more, f"invented rows: {sorted(more)}"
+    assert found == truth, "accepted a damaged row"
 
 
 def _get(truth: Truth, *, refuses: bool) -> None:
@@ -210,7 +210,7 @@ def _get(truth: Truth, *, refuses: bool) -> None:
                 if not refuses:
                     raise
                 continue  # of a row that was changed
-            assert found == row, "believed what was changed"
+            assert found == row, "accepted a damaged row"
     same(outcomes(Path(_OUTPUT)), truth)
 
 
@@ -225,11 +225,11 @@ def _view(truth: Truth) -> None:
         listed = store.listed(Filters(), Sort(), 0, 500)
         for one in listed:
             row = truth[one["rollout_id"]]
-            assert one["reward"] == row.get("reward"), "believed what was changed"
+            assert one["reward"] == row.get("reward"), "accepted a damaged row"
             raw = Reading(store, sources).raw(one["key"])
-            assert json.loads(raw) == row, "believed what was changed"
+            assert json.loads(raw) == row, "accepted a damaged row"
         missing = len(truth) - len(listed)
-        assert len(store.progress()["problems"]) == missing, "swallowed a row"
+        assert len(store.progress()["problems"]) == missing, "skipped a row without a report"
     finally:
         indexer.stop()
         store.close()
@@ -285,14 +285,14 @@ def _resume(damage: Damage, known: Known) -> None:
         resume(RetryChoice(damaged=True))
     found = outcomes(Path(_OUTPUT))
     lost = known.now.keys() - found.keys()
-    assert not lost, f"lost {sorted(lost)}"
+    assert not lost, f"rows are missing: {sorted(lost)}"
     for name, row in found.items():
         # What a journal has lost runs again from its first attempt on.
         again = name not in kept or row["attempt"] > known.now[name]["attempt"]
-        assert again or row in known.ever[name], "believed what was changed"
-        assert "failure" not in known.now[name] or again or "failure" in row, "another outcome"
+        assert again or row in known.ever[name], "accepted a damaged row"
+        assert "failure" not in known.now[name] or again or "failure" in row, "outcome changed"
         if "failure" not in row and "failure" not in known.now[name]:
-            assert row["reward"] == known.now[name]["reward"], "another reward"
+            assert row["reward"] == known.now[name]["reward"], "reward changed"
 
 
 def _kept(damage: Damage, known: Known) -> Set[str]:
@@ -327,9 +327,14 @@ def campaign(seed: int, count: int) -> list[str]:
 
 def main() -> int:
     """Damage copies of a run; 1 when anything was wrong."""
-    parser = argparse.ArgumentParser(prog="make chaos")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--count", type=int, default=250)
+    parser = argparse.ArgumentParser(
+        prog="make chaos-damage",
+        description="Damages files of finished runs, and checks what each reader reports.",
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of the damage (default: 0)")
+    parser.add_argument(
+        "--count", type=int, default=250, help="number of files to damage (default: 250)"
+    )
     asked = parser.parse_args()
     found = campaign(asked.seed, asked.count)
     print(f"{asked.count} damaged files: {len(found)} violations")

@@ -76,7 +76,7 @@ class Inflicting:
         try:
             if not await self._begin(fault):
                 self.done.remove(said)
-                return "not possible here, or nobody there"
+                return "not possible on this machine, or the process did not run"
             await asyncio.sleep(fault.seconds)
         finally:
             await self._undo(fault)
@@ -115,7 +115,7 @@ class Inflicting:
 
     def _noted(self, said: dict[str, Any], done: bool) -> str:
         if not done:
-            return "nobody there"
+            return "the process did not run"
         self.done.append(said)
         return ""
 

@@ -121,20 +121,24 @@ def _take(story: Story, kind: int, body: bytes) -> None:
         key, _ = struct.unpack_from("<16sI", body)
         story.superseded += 1
         if story.current.pop(key, None) is None:
-            story.faults.append(f"rollout {key.hex()} lost an outcome that it did not have")
+            story.faults.append(
+                f"the journal removes an outcome of the rollout {key.hex()}, which has none"
+            )
 
 
 def _reserve(story: Story, key: bytes, attempt: int, *, released: bool) -> None:
     if released:
         story.reserved.discard((key, attempt))
     elif (key, attempt) in story.reserved:
-        story.faults.append(f"attempt {attempt} of rollout {key.hex()} was numbered twice")
+        story.faults.append(f"attempt {attempt} of rollout {key.hex()} was reserved twice")
     else:
         story.reserved.add((key, attempt))
 
 
 def _end_attempt(story: Story, key: bytes, attempt: int) -> None:
     if (key, attempt) not in story.reserved:
-        story.faults.append(f"attempt {attempt} of rollout {key.hex()} was never numbered")
+        story.faults.append(
+            f"attempt {attempt} of rollout {key.hex()} ended, but was never reserved"
+        )
     if story.says(key, attempt):
         story.faults.append(f"attempt {attempt} of rollout {key.hex()} ended twice")

@@ -29,7 +29,7 @@ def judge(folder: Folder) -> dict[str, Any]:
     story = story_of(folder.out)
     found = [f"journal: {one}" for one in story.faults]
     if not story.sessions:
-        found.append("journal: there is none, or nothing in it")
+        found.append("journal: the file is missing or empty")
         return {"violations": found, "completed": 0, "failed": 0}
     rows, unreadable = all_rows(folder.out, story)
     found += some("rows", unreadable)
@@ -92,37 +92,41 @@ def outcomes(asked: dict[str, Any], rows: Rows) -> Iterable[str]:
     for one in sorted(wanted - counts.keys()):
         yield f"{one} has no outcome"
     for one in sorted(counts.keys() - wanted):
-        yield f"{one} was not asked for"
+        yield f"{one} has an outcome, but was not requested"
     for one, count in sorted(counts.items()):
         if count > 1:
-            yield f"{one} has {count} outcomes"
+            yield f"{one} has {count} outcomes, expected 1"
 
 
 def agreement(out: Path, story: Story, rows: Rows) -> Iterable[str]:
     """The journal names each row, where it is and how it is; and names no other."""
     by_key = {key_of(row): (lane, row) for lane in (ROWS, FAILURES) for row in rows[lane]}
     for key in by_key.keys() - story.current.keys():
-        yield f"{by_key[key][1]['rollout_id']} has a row that the journal does not name"
+        yield f"{by_key[key][1]['rollout_id']} has a row, but no outcome in the journal"
     for key, outcome in story.current.items():
         if key not in by_key:
-            yield f"rollout {key.hex()} has an outcome without a row"
+            yield f"the rollout with the key {key.hex()} has an outcome in the journal, but no row"
             continue
         lane, row = by_key[key]
         said = (outcome.place.lane, outcome.attempt, outcome.status)
         if said != (lane, row["attempt"], lane + 1):
-            yield f"{row['rollout_id']}: the journal says {said}, its row is in lane {lane}"
+            names = "(file, attempt, status)"
+            yield (
+                f"{row['rollout_id']}: {names} is {said} in the journal, but the row has "
+                f"{(lane, row['attempt'], lane + 1)}"
+            )
         yield from _row_is_whole(out, story, outcome, row)
     if not story.ended:
-        yield "the last collector did not say that the run ended"
+        yield "the journal does not record the end of the run"
 
 
 def _row_is_whole(out: Path, story: Story, outcome: Outcome, row: dict[str, Any]) -> Iterable[str]:
     place: Place = outcome.place
     line = row_at(lane_file(out, story.sessions[-1], place.lane, place.shard), place)
     if zlib.crc32(line) != place.crc:
-        yield f"{row['rollout_id']}: its row's checksum is not the journal's"
+        yield f"{row['rollout_id']}: the row's checksum differs from the checksum in the journal"
     elif as_row(line) != row:
-        yield f"{row['rollout_id']}: its row is not where the journal says"
+        yield f"{row['rollout_id']}: the row is not at the position that the journal records"
 
 
 def rewards(asked: dict[str, Any], rows: Rows) -> Iterable[str]:
@@ -132,23 +136,35 @@ def rewards(asked: dict[str, Any], rows: Rows) -> Iterable[str]:
         if known is None:
             continue  # said already
         if row["reward"] != known["reward"]:
-            yield f"{name}: the reward is {row['reward']}, of {row['task_id']} {known['reward']}"
+            yield (
+                f"{name} ({row['task_id']}): the reward is {row['reward']}, "
+                f"expected {known['reward']}"
+            )
         verdict = row["verification"]
         if verdict["status"] != "VERIFIED" or verdict["reward"] != known["reward"]:
-            yield f"{name}: the verification says {verdict['status']} {verdict.get('reward')}"
+            yield (
+                f"{name}: the verification is {verdict['status']} with the reward "
+                f"{verdict.get('reward')}, expected VERIFIED with {known['reward']}"
+            )
         if answer_of(row) != known["text"]:
-            yield f"{name}: a completed rollout whose answer is {answer_of(row)!r}"
+            yield (
+                f"{name}: the answer of the completed rollout is {answer_of(row)!r}, "
+                f"expected {known['text']!r}"
+            )
         if row["stop_reason"] != "MODEL_FINISHED" or "failure" in row:
-            yield f"{name}: completed with {row['stop_reason']}, though the model always finishes"
+            yield (
+                f"{name}: the stop reason is {row['stop_reason']}, expected MODEL_FINISHED "
+                "without a failure"
+            )
     for row in rows[FAILURES]:
         extra = {"verification", "stop_reason"} & row.keys()
         if row["reward"] is not None:
             extra.add("reward")
         if extra:
-            yield f"{row['rollout_id']}: failed, and has {sorted(extra)}"
+            yield f"{row['rollout_id']}: failed, but the row has {sorted(extra)}"
         failure = row["failure"]
         if not failure["boundary"] or not failure["status"]["reason"]:
-            yield f"{row['rollout_id']}: failed without a boundary or a reason"
+            yield f"{row['rollout_id']}: the failure has no boundary or no reason"
 
 
 def resumed(folder: Folder, last: Story) -> Iterable[str]:
@@ -157,14 +173,20 @@ def resumed(folder: Folder, last: Story) -> Iterable[str]:
         then = story_of(path)
         for key, outcome in then.current.items():
             if last.current.get(key) != outcome:
-                yield f"death {path.name}: rollout {key.hex()} has another outcome now"
+                yield (
+                    f"end {path.name} of a collector: the outcome of the rollout with the key "
+                    f"{key.hex()} changed later"
+                )
         for (lane, shard), size in then.sizes.items():
             info = then.sessions[-1]
             was = lane_file(path, info, lane, shard).read_bytes()[:size]
             now_path = lane_file(folder.out, info, lane, shard)
             now = now_path.read_bytes()[:size] if now_path.exists() else b""
             if now != was or len(was) < size:
-                yield f"death {path.name}: the first {size} bytes of {now_path.name} are others"
+                yield (
+                    f"end {path.name} of a collector: the first {size} bytes of {now_path.name} "
+                    "changed later"
+                )
 
 
 def acknowledged(folder: Folder, last: Story) -> Iterable[str]:
@@ -181,7 +203,10 @@ def acknowledged(folder: Folder, last: Story) -> Iterable[str]:
         after = [(path, story) for ended, path, story in ends if ended >= ack["at"]][:1]
         for path, story in (*after, (folder.out, last)):
             if not _on_disk(path, story, key, ack["attempt"]):
-                yield f"attempt {ack['attempt']} of {ack['rollout']} was acknowledged, and is lost"
+                yield (
+                    f"attempt {ack['attempt']} of {ack['rollout']} was acknowledged, "
+                    "but is not on disk"
+                )
                 break
 
 
@@ -200,7 +225,7 @@ def left_over(folder: Folder) -> Iterable[str]:
     """Nothing is open once all is over."""
     for gauge, value in folder.read("after.json").items():
         if value != 0:
-            yield f"{gauge} is {value} after the run"
+            yield f"{gauge} is {value} after the run, expected 0"
 
 
 def main() -> int:

@@ -61,15 +61,16 @@ async def run_seeds(
         for line in (*more, *(f"VIOLATION {violation}" for violation in result.violations)):
             print(f"         {line}", flush=True)
         if result.violations:
-            print(f"         files: {path}", flush=True)
+            print(f"         the files of this seed: {path}", flush=True)
         elif keep is None:
             shutil.rmtree(path)
     return results
 
 
 def verdict_of(result: SeedResult) -> str:
-    """In a word or two."""
-    return f"{len(result.violations)} violations" if result.violations else "ok"
+    """The word ok, or the number of violations."""
+    count = len(result.violations)
+    return f"{count} violation{'s' * (count > 1)}" if count else "ok"
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], below: Sequence[str]) -> str:
@@ -79,8 +80,8 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], below: Seque
 
 
 def counts(found: Counter[str]) -> str:
-    """Names with how often each was, the most frequent first."""
-    return ", ".join(f"{name} {count}" for name, count in found.most_common())
+    """Names with their counts, the most frequent first."""
+    return ", ".join(f"{name} {count}×" for name, count in found.most_common())
 
 
 def _row(cells: Sequence[object]) -> str:

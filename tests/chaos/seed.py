@@ -86,7 +86,10 @@ async def run_seed(
         arguments = [*arguments, *up.shown]
         collecting = Collecting(world, folder, arguments, plant)
         if not await collecting.disk.make():
-            notes.append("no disk of its own: a full one is played by a limit of file sizes")
+            notes.append(
+                "a separate disk is not available, so the test simulates a full disk with a limit "
+                "on file sizes"
+            )
         inflicting = Inflicting(
             collecting, up.services, up.endpoint, up.to_endpoint, up.to_agents, up.apart
         )
@@ -191,7 +194,10 @@ async def _apart(world: World, stack: AsyncExitStack, notes: list[str]) -> Apart
         return None
     apart = Apart(world.seed)
     if not await apart.make():
-        notes.append("NO NETWORK NAMESPACES HERE (not root, or no `ip`): partitions are left out")
+        notes.append(
+            "NETWORK NAMESPACES ARE NOT AVAILABLE, so the test skips partitions. Run the test as "
+            "root, with iproute2 installed"
+        )
         return None
     stack.push_async_callback(apart.remove)
     return apart

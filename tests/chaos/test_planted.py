@@ -18,8 +18,8 @@ STORM = [Fault(0.2, "500", ENDPOINT, 6.0, 1.0)]
 @pytest.mark.parametrize(
     ("plant", "schedule", "attempts", "found"),
     [
-        ("early-ack", CUT, 6, "was acknowledged, and is lost"),
-        ("zero", STORM, 1, "a completed rollout whose answer is"),
+        ("early-ack", CUT, 6, "was acknowledged, but is not on disk"),
+        ("zero", STORM, 1, "the answer of the completed rollout is"),
         ("twice", KILL, 6, "has 2 outcomes"),
     ],
 )

@@ -40,7 +40,7 @@ def late_attempts(folder: Folder, timeout_s: float) -> Iterable[str]:
         )
         allowed = timeout_s + _LEAVES_S + _BUSY_S + lost
         if ended - begun > allowed:
-            took = f"{ended - begun:.1f} s, {allowed:.1f} s at most"
+            took = f"{ended - begun:.1f} s, limit {allowed:.1f} s"
             yield f"attempt {attempt} of {rollout} took {took}"
 
 
@@ -56,11 +56,14 @@ def unclean_sessions(folder: Folder) -> Iterable[str]:
             continue
         words = [line for line in one["stderr"] if line.strip()]
         if any("Traceback" in line for line in words):
-            yield f"session {number} ended with a traceback: {words[-1]}"
+            yield f"collector process {number} printed a traceback: {words[-1]}"
         elif one["code"] not in _CLEAN and not (one["code"] == 1 and _sentence(words)):
-            yield f"session {number} ended with status {one['code']}: {' | '.join(words[-3:])}"
+            yield (
+                f"collector process {number} failed with the exit code {one['code']}: "
+                f"{' | '.join(words[-3:])}"
+            )
     if not sessions or sessions[-1]["ended_by"] or sessions[-1]["code"] not in _CLEAN:
-        yield "the run did not come to its end within its bounds"
+        yield "the run did not end within its time limit"
 
 
 def _sentence(words: list[str]) -> bool:

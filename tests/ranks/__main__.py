@@ -1,4 +1,4 @@
-"""python -m tests.ranks [--groups N] [--seeds N] [--only KIND]: kill ranks and collectors."""
+"""Kills ranks and collectors: python -m tests.ranks [--groups N] [--seeds N] [--only KIND]."""
 
 from __future__ import annotations
 
@@ -20,12 +20,29 @@ KINDS: tuple[tuple[str, Kill, bool], ...] = (
 
 
 async def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--groups", type=int, default=2000, help="groups of a run")
-    parser.add_argument("--ranks", type=int, default=4)
-    parser.add_argument("--seeds", type=int, default=2, help="seeds of each kind")
-    parser.add_argument("--first-seed", type=int, default=1)
-    parser.add_argument("--only", choices=[name for name, _, _ in KINDS], help="one kind")
+    parser = argparse.ArgumentParser(
+        prog="make chaos-ranks",
+        description="Kills ranks that share a run's groups, or the collector, and checks that no "
+        "group is lost and that no two surviving ranks get the same group.",
+    )
+    parser.add_argument(
+        "--groups", type=int, default=2000, help="groups in each run (default: 2000)"
+    )
+    parser.add_argument("--ranks", type=int, default=4, help="ranks in each run (default: 4)")
+    parser.add_argument(
+        "--seeds",
+        type=int,
+        default=2,
+        help="runs of each kind, each with its own seed (default: 2)",
+    )
+    parser.add_argument("--first-seed", type=int, default=1, help="the first seed (default: 1)")
+    parser.add_argument(
+        "--only",
+        choices=[name for name, _, _ in KINDS],
+        help="run only one kind. any: a rank is killed at a random moment. between: a rank is "
+        "killed after it received a group and before it acknowledged the group. returns: as any, "
+        "and the rank is restarted. collector: the collector is killed and resumed",
+    )
     asked = parser.parse_args()
     wrong = 0
     for name, kill, returns in KINDS:

@@ -10,11 +10,11 @@ import signal
 import sys
 import time
 from asyncio.subprocess import Process
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from gymmesh_client import open_run
 from tests.ranks.judge import Life, life_of, shares, spread, violations
@@ -24,6 +24,11 @@ from tests.support.endpoint import FakeEndpoint, Seen
 from tests.support.ports import free_port
 
 Kill = Literal["any", "between", "collector"]
+_KILLED: Final[Mapping[Kill, str]] = {
+    "any": "a rank at a random moment",
+    "between": "a rank between receiving and acknowledging a group",
+    "collector": "the collector",
+}
 BOUND_S = 540.0
 
 
@@ -70,16 +75,19 @@ class Result:
             f"{rank}: {count:,}" for rank, count in sorted(shares(self.lives).items())
         )
         plan = self.plan
-        what = plan.kill + (", returns" if plan.returns else "")
+        what = _KILLED[plan.kill] + (", then restarted" if plan.returns else "")
         began = [one.began for one in self.lives if one.began and one.rank in shares(self.lives)]
         late = max(began, default=0.0) - min(began, default=0.0)
         groups = "/".join(str(len(life.acked)) for life in self.lives)
-        said = "; ".join(self.violations) or "all laws hold"
+        said = "; ".join(self.violations) or "ok"
         return (
-            f"seed {plan.seed} ({what}): {plan.groups} groups, killed after {self.killed_after}, "
-            f"{self.redelivered} redelivered, {self.lost} lost; tokens {tokens}; "
-            f"{spread(self.lives):.2%} apart; groups {groups}; began {late:.1f} s apart; "
-            f"{self.wall_s:.0f} s, CPU {self.cpu_s:.0f} s: {said}"
+            f"seed {plan.seed}, killed: {what}, after {self.killed_after} of {plan.groups} groups: "
+            f"{said}\n"
+            f"    {self.redelivered} groups sent again, {self.lost} groups lost; groups "
+            f"acknowledged by each process: {groups}\n"
+            f"    tokens of each rank that was never killed: {tokens} (difference "
+            f"{spread(self.lives):.2%} of the mean); the ranks began {late:.1f} s apart\n"
+            f"    time {self.wall_s:.0f} s, CPU {self.cpu_s:.0f} s"
         )
 
 
@@ -162,13 +170,17 @@ class _Drill:
         result.lost = len(set(tasks) - had - {life.open for life in result.lives if life.killed})
         result.violations = violations(result.lives, tasks, within=plan.within)
         if code:
-            result.violations.append(f"the collector ended with {code}: {err[-2000:]}")
-        if "did not take" in err:
-            result.violations.append(f"groups are left: {err[-500:]}")
+            result.violations.append(
+                f"the collector failed with the exit code {code}: {err[-2000:]}"
+            )
+        if "did not acknowledge" in err:
+            result.violations.append(f"groups were not acknowledged: {err[-500:]}")
         with open_run(self._bench.output) as stored:
             rows = sum(1 for _ in stored.rows())
         if rows != plan.groups * plan.repeats:
-            result.violations.append(f"{rows} rows, not {plan.groups * plan.repeats}")
+            result.violations.append(
+                f"the run has {rows} rows, expected {plan.groups * plan.repeats}"
+            )
         result.redelivered = sum(
             len(life.got.keys() - life.acked.keys()) for life in result.lives if life.killed
         )

@@ -69,16 +69,29 @@ def violations(
         f"{task} was acknowledged {times} times" for task, times in acked.items() if times > 1
     ]
     living = Counter(task for life in lives if not life.killed for task in life.got)
-    found += [f"{task} came to {times} living ranks" for task, times in living.items() if times > 1]
-    found += [f"rank {life.rank} got {task} twice" for life in lives for task in life.repeated]
+    found += [
+        f"{times} ranks that were not killed received {task}"
+        for task, times in living.items()
+        if times > 1
+    ]
+    found += [f"rank {life.rank} received {task} twice" for life in lives for task in life.repeated]
     unsure = {life.open for life in lives if life.killed}
     missing = [task for task in tasks if not acked[task] and task not in unsure]
     if len(missing) > lost:
-        found.append(f"{len(missing)} groups were acknowledged by nobody, such as {missing[:5]}")
-    found += [f"{task} is no task of the run" for task in acked.keys() - set(tasks)]
-    found += [f"rank {one.rank} did not end" for one in lives if not (one.killed or one.ended)]
+        found.append(
+            f"no rank acknowledged {len(missing)} groups, for example the groups of {missing[:5]}"
+        )
+    found += [f"{task} is not a task of the run" for task in acked.keys() - set(tasks)]
+    found += [
+        f"rank {one.rank} did not reach the end of the run"
+        for one in lives
+        if not (one.killed or one.ended)
+    ]
     if (apart := spread(lives)) > within:
-        found.append(f"tokens of ranks that lived all the time are {apart:.1%} apart")
+        found.append(
+            f"the token counts of the ranks that were never killed differ by {apart:.1%} of "
+            f"their mean, limit {within:.0%}"
+        )
     return found
 
 

@@ -54,12 +54,12 @@ def test_the_judge_accepts_what_is_right() -> None:
 @pytest.mark.parametrize(
     ("ranks", "words"),
     [
-        ([_whole("sum-0"), [*_whole("sum-1"), *_whole("sum-2")]], "1 groups were acknowledged by"),
+        ([_whole("sum-0"), [*_whole("sum-1"), *_whole("sum-2")]], "no rank acknowledged 1 groups"),
         ([_whole("sum-0") * 1, [*_whole("sum-0")]], "sum-0 was acknowledged 2 times"),
-        ([_whole("sum-0"), ["got sum-0 5"]], "sum-0 came to 2 living ranks"),
-        ([[*_whole("sum-0"), *_whole("sum-0")]], "rank 0 got sum-0 twice"),
-        ([_whole("sum-9")], "sum-9 is no task of the run"),
-        ([_whole("sum-0", 100), _whole("sum-1", 80)], "22.2% apart"),
+        ([_whole("sum-0"), ["got sum-0 5"]], "2 ranks that were not killed received sum-0"),
+        ([[*_whole("sum-0"), *_whole("sum-0")]], "rank 0 received sum-0 twice"),
+        ([_whole("sum-9")], "sum-9 is not a task of the run"),
+        ([_whole("sum-0", 100), _whole("sum-1", 80)], "differ by 22.2% of"),
     ],
 )
 def test_the_judge_finds_what_is_wrong(ranks: list[list[str]], words: str) -> None:
@@ -68,5 +68,7 @@ def test_the_judge_finds_what_is_wrong(ranks: list[list[str]], words: str) -> No
 
 
 def test_the_judge_misses_no_rank_that_did_not_end() -> None:
-    assert "rank 0 did not end" in violations([life_of(0, [], killed=False)], [])
+    assert "rank 0 did not reach the end of the run" in violations(
+        [life_of(0, [], killed=False)], []
+    )
     assert spread([_lived(0, *_whole("sum-0", 7))]) == 0.0

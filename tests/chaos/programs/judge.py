@@ -34,10 +34,14 @@ def judge_rows(
     asked = {one.task_id: one for one in wanted}
     for task_id in sorted(asked.keys() | counts.keys()):
         if counts[task_id] != 1 or task_id not in asked:
-            yield f"{task_id} has {counts[task_id]} outcomes"
+            known = "" if task_id in asked else ", but was not requested"
+            yield f"{task_id} has {counts[task_id]} outcomes{known}"
     ended_by_kill = [row for row in rows if row["program"].get("signal")]
     if len(ended_by_kill) > killed:
-        yield f"{len(ended_by_kill)} programs ended by a signal, and {killed} were killed"
+        yield (
+            f"{len(ended_by_kill)} programs ended by a signal, but the test killed only {killed} "
+            "programs"
+        )
     for row in rows:
         if row["task_id"] in asked and not row["program"].get("signal"):
             yield from _completed(asked[row["task_id"]], row)
@@ -48,20 +52,26 @@ def judge_rows(
 def _completed(task: WantedLines, row: Mapping[str, Any]) -> Iterable[str]:
     name = f"{row['rollout_id']} ({task.task_id}, attempt {row['attempt']})"
     if row["reward"] != 1.0:
-        yield f"{name}: the reward is {row['reward']}: {row['verification']}; {row.get('program')}"
+        yield (
+            f"{name}: the reward is {row['reward']}, expected 1.0. Verification: "
+            f"{row['verification']}. Program: {row.get('program')}"
+        )
     if row["stop_reason"] != "PROGRAM_EXITED":
-        yield f"{name}: completed with {row['stop_reason']}"
+        yield f"{name}: the stop reason is {row['stop_reason']}, expected PROGRAM_EXITED"
     if row["program"].get("exit_code") != 0:
-        yield f"{name}: the program ended so: {row['program']}"
+        yield f"{name}: the program's exit code is not 0: {row['program']}"
     ids = [call["call_id"] for call in row["calls"]]
     if len(ids) != task.calls or len(set(ids)) != len(ids):
-        yield f"{name}: has the calls {ids}, and needs {task.calls}"
+        yield f"{name}: the row has the calls {ids}, expected {task.calls} different calls"
 
 
 def _failed(row: Mapping[str, Any]) -> Iterable[str]:
     failure, name = row["failure"], row["rollout_id"]
     reason = failure["status"]["reason"]
     if row["reward"] is not None or "verification" in row:
-        yield f"{name}: failed, and has a reward"
+        yield f"{name}: failed, but the row has a reward or a verification"
     if failure["boundary"] not in _BOUNDARIES or reason in _UNFORESEEN:
-        yield f"{name}: failed at {failure['boundary']} with {failure['status']}"
+        yield (
+            f"{name}: failed with an unexpected boundary or reason: {failure['boundary']}, "
+            f"{failure['status']}"
+        )

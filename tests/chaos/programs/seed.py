@@ -89,9 +89,11 @@ async def run_program_seed(
         further = [WantedLines(world.rollouts + number) for number in range(_NEXT)]
         rows, failures, said = await _collected(up, world, path, "next", further, attempts=1)
         result.violations += said
-        result.violations += [f"next: {one}" for one in judge_rows(further, rows, failures, 0)]
         result.violations += [
-            f"next: {row['rollout_id']} failed: {row['failure']}" for row in failures
+            f"run after the kills: {one}" for one in judge_rows(further, rows, failures, 0)
+        ]
+        result.violations += [
+            f"run after the kills: {row['rollout_id']} failed: {row['failure']}" for row in failures
         ]
         result.violations += await _left(up)
     result.violations += _keys_in_files(path)
@@ -123,7 +125,7 @@ async def _collected(
         async with asyncio.timeout(world.seconds):
             _, stderr = await process.communicate()
     except TimeoutError:
-        return [], [], [f"{name}: the run took longer than {world.seconds:.0f} s"]
+        return [], [], [f"run {name!r}: not finished after {world.seconds:.0f} s"]
     finally:
         if process.returncode is None:
             process.kill()
@@ -131,7 +133,10 @@ async def _collected(
     words = stderr.decode(errors="replace").splitlines()
     wrong = []
     if process.returncode not in _DONE:
-        wrong = [f"{name}: the collector ended with {process.returncode}: {' | '.join(words[-3:])}"]
+        wrong = [
+            f"run {name!r}: the collector failed with the exit code {process.returncode}: "
+            f"{' | '.join(words[-3:])}"
+        ]
     return _lines(output), _lines(output.with_suffix(".failures.jsonl")), wrong
 
 
@@ -154,12 +159,19 @@ async def _left(up: ProgramsUp) -> list[str]:
     """What is left of rollouts and sandboxes when it should long be gone."""
     gauges = await quiet({name: one.metrics_address for name, one in up.services.items()})
     left = await up.machine.until_nothing(lambda: up.pid, CHECKS_TTL_S + _BUSY_S)
-    return [*left, *(f"{name} is {value}" for name, value in gauges.items() if value)]
+    return [
+        *(f"left over after the run: {one}" for one in left),
+        *(
+            f"{name} is {value} after the run, expected 0"
+            for name, value in gauges.items()
+            if value
+        ),
+    ]
 
 
 def _keys_in_files(path: Path) -> list[str]:
     found = []
     for file in (*path.glob("*.log"), *path.glob("*.jsonl"), *path.glob("*.journal")):
         if _KEY.search(file.read_bytes()):
-            found.append(f"a rollout's key is in {file.name}")
+            found.append(f"{file.name} contains a rollout's key")
     return found

@@ -22,10 +22,26 @@ from tests.chaos.sandboxes.world import PODMAN
 
 def main() -> int:
     """Runs the seeds one after another; 1 when anything was wrong."""
-    parser = argparse.ArgumentParser(prog="make chaos-sandboxes")
-    parser.add_argument("--seeds", default="0-7", help="such as 7, or 0-7 (the default)")
-    parser.add_argument("--sandboxes", type=int, default=250, help="per seed, at least")
-    parser.add_argument("--keep", type=Path, help="keep the files of all seeds in this folder")
+    parser = argparse.ArgumentParser(
+        prog="make chaos-sandboxes",
+        description="Kills the sandbox service, its clients and its processes while sandboxes run.",
+    )
+    parser.add_argument(
+        "--seeds", default="0-7", help="one seed (7) or a range of seeds (default: 0-7)"
+    )
+    parser.add_argument(
+        "--sandboxes",
+        type=int,
+        default=250,
+        help="smallest number of sandboxes per seed (default: 250)",
+    )
+    parser.add_argument(
+        "--keep",
+        type=Path,
+        metavar="FOLDER",
+        help="keep the files of all seeds in FOLDER. Without this option, only the files of seeds "
+        "with violations are kept, in a temporary folder",
+    )
     asked = parser.parse_args()
     run = report.run_seeds(
         report.seeds_of(asked.seeds), asked.keep, partial(_run, asked.sandboxes), _told
@@ -33,7 +49,7 @@ def main() -> int:
     try:
         results = asyncio.run(report.until_stopped(run))
     except (asyncio.CancelledError, KeyboardInterrupt):
-        print("interrupted; nothing is left running")
+        print("interrupted: all processes of the test were ended")
         return 130
     print(table(results))
     return 1 if any(one.violations for one in results) else 0
@@ -57,31 +73,33 @@ def line(result: SandboxResult) -> str:
     verdict = f"{len(result.violations)} VIOLATIONS" if result.violations else "ok"
     return (
         f"seed {result.world.seed:2}  {result.world.backend}  {verdict}  {result.sandboxes} "
-        f"sandboxes seen, {result.whole} of {result.lives} lives whole, {result.wall_s:.0f} s  "
-        f"[{report.counts(result.faults)}]  [{report.counts(result.failures)}]"
+        f"sandboxes, {result.whole} of {result.lives} uses without a failed call, "
+        f"{result.wall_s:.0f} s  [faults: {report.counts(result.faults) or 'none'}]  "
+        f"[failed calls: {report.counts(result.failures) or 'none'}]"
     )
 
 
 def table(results: Sequence[SandboxResult]) -> str:
     """All seeds, and what was done to them."""
     columns = (
-        "seed", "backend", "sandboxes seen", "lives, whole", "kills and cuts",
-        "last expired after, s", "seconds", "verdict",
+        "seed", "backend", "sandboxes", "uses of sandboxes", "uses without a failed call",
+        "kills and cut connections", "seconds from the owners' end to the sandboxes' end",
+        "seconds", "verdict",
     )  # fmt: skip
     faults = sum((one.faults for one in results), Counter[str]())
     missed = sum((one.missed for one in results), Counter[str]())
     below = (
-        f"{sum(one.sandboxes for one in results)} sandboxes seen, "
+        f"{sum(one.sandboxes for one in results)} sandboxes, "
         f"{sum(len(one.violations) for one in results)} violations",
-        f"faults: {report.counts(faults)}",
-        f"not done: {report.counts(missed) or 'none'}",
+        f"faults applied: {report.counts(faults) or 'none'}",
+        f"faults not applied: {report.counts(missed) or 'none'}",
     )
     return report.table(columns, map(_cells, results), below)
 
 
 def _cells(one: SandboxResult) -> Sequence[object]:
     return (
-        one.world.seed, one.world.backend, one.sandboxes, f"{one.lives}, {one.whole}",
+        one.world.seed, one.world.backend, one.sandboxes, one.lives, one.whole,
         one.faults.total(), f"{one.expired_s:.0f}", f"{one.wall_s:.0f}", report.verdict_of(one),
     )  # fmt: skip
 

@@ -88,7 +88,10 @@ class Lives:
         except MeshError as error:
             self.failed(life, error)
         except TimeoutError:
-            self.violations.append(f"life {life.number}: a call took longer than its time")
+            self.violations.append(
+                f"life {life.number}: not finished after {_LIFE_S:.0f} s, so a call exceeded its "
+                "timeout"
+            )
         except Exception as error:
             self.violations.append(f"life {life.number}: {error!r}")
 
@@ -127,7 +130,7 @@ class Lives:
         self.seen |= {one.sandbox.sandbox_id for one in found}
         for number, count in Counter(one.labels[LIFE] for one in found).items():
             if count > (most := self._at_a_time.get(number, 0)):
-                self.violations.append(f"life {number} has {count} sandboxes, and asked for {most}")
+                self.violations.append(f"life {number} has {count} sandboxes, but requested {most}")
 
     async def leases_that_live(self) -> list[str]:
         """The sandboxes whose leases still do something. Raises MeshError."""
@@ -220,7 +223,7 @@ class _Using:
             self.written.add(word)
         else:
             self.lives.violations.append(
-                f"life {self.life.number}: {word} was answered by {said!r}"
+                f"life {self.life.number}: the answer to {word!r} is {said!r}"
             )
 
     def _check(self, text: str) -> None:
@@ -229,7 +232,11 @@ class _Using:
         twice = [word for word, count in found.items() if count > 1]
         lost = [word for word in self.written if word not in found]
         foreign = [word for word in found if word not in self.asked]
-        for what, words in (("ran twice", twice), ("lost", lost), ("not asked for", foreign)):
+        for what, words in (
+            ("words written twice", twice),
+            ("words acknowledged and lost", lost),
+            ("words that were never sent", foreign),
+        ):
             if words:
                 self.lives.violations.append(f"life {self.life.number}: {what}: {words}")
 
@@ -271,7 +278,7 @@ class _Session(_Using):
         )
         answer = await self.peer.CallTool(request, timeout=_CALL_S)
         if answer.outcome != rollout_pb2.TOOL_OUTCOME_OK:
-            raise RuntimeError(f"{name} was answered by {answer}")
+            raise RuntimeError(f"the answer to {name} is {answer}")
         return str(answer.text.decode())
 
 

@@ -87,7 +87,9 @@ async def run_sandbox_seed(
                 if faults is not None:
                     await beside[1]  # those that were asked for, however fast the lives were
         except TimeoutError:
-            lives.violations.append(f"the lives took longer than {world.seconds:.0f} s")
+            lives.violations.append(
+                f"the uses of sandboxes were not finished after {world.seconds:.0f} s"
+            )
         finally:
             await cancel_and_wait(*beside)
         for task in beside:
@@ -97,9 +99,11 @@ async def run_sandbox_seed(
         before = descriptors(up.pid)
         await _service_dies(up, world, lives)
         if (after := descriptors(up.pid)) + _MORE_DESCRIPTORS < before:
-            lives.violations.append(f"the service held {before} descriptors, a fresh one {after}")
+            lives.violations.append(
+                f"the sandbox service had {before} open files, a restarted service has {after}"
+            )
         for sandbox_id in await lives.leases_that_live():
-            lives.violations.append(f"a lease of {sandbox_id} lives")
+            lives.violations.append(f"a lease of the ended sandbox {sandbox_id} is still valid")
     lives.violations += _leases_in_logs(lives, path)
     result.lives, result.whole, result.sandboxes = lives.begun, lives.whole, len(lives.seen)
     result.failures, result.violations = lives.failures, lives.violations
@@ -120,9 +124,10 @@ async def _owners_die(up: SandboxesUp, world: SandboxWorld, lives: Lives) -> flo
         owner.signal(KILL)
     begun = time.monotonic()
     left = await up.machine.until_nothing(lambda: up.pid, world.ttl_s + _BUSY_S)
-    lives.violations += [f"left by owners that were killed: {one}" for one in left]
+    lives.violations += [f"left over after the owners were killed: {one}" for one in left]
     lives.violations += [
-        f"in the list, without an owner: {one.sandbox.sandbox_id}" for one in await lives.listed()
+        f"listed, although its owner was killed: the sandbox {one.sandbox.sandbox_id}"
+        for one in await lives.listed()
     ]
     return time.monotonic() - begun
 
@@ -132,7 +137,7 @@ async def _service_dies(up: SandboxesUp, world: SandboxWorld, lives: Lives) -> N
     await _orphans(up, world, lives, first=2_000_000)
     await up.service.kill()
     left = await up.machine.until_nothing(lambda: up.pid, _ENDING_S)
-    lives.violations += [f"left by a service that was killed: {one}" for one in left]
+    lives.violations += [f"left over after the service was killed: {one}" for one in left]
 
 
 async def _orphans(up: SandboxesUp, world: SandboxWorld, lives: Lives, *, first: int) -> None:
@@ -147,7 +152,7 @@ async def _orphans(up: SandboxesUp, world: SandboxWorld, lives: Lives, *, first:
 
         await _patiently(make)
     if not up.machine.running():
-        lives.violations.append("no program runs in the sandboxes that were just made")
+        lives.violations.append("no program runs in the sandboxes that were just created")
 
 
 async def _patiently(call: Callable[[], Awaitable[_T]]) -> _T:
@@ -168,5 +173,5 @@ def _leases_in_logs(lives: Lives, path: Path) -> list[str]:
         text = log.read_bytes()
         for sandbox_id, lease in lives.leases:
             if any(form in text for form in (lease, lease.hex().encode(), base64.b64encode(lease))):
-                found.append(f"a lease of {sandbox_id} is in {log.name}")
+                found.append(f"{log.name} contains a lease of the sandbox {sandbox_id}")
     return found
