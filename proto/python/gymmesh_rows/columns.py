@@ -80,9 +80,9 @@ class RowResponse(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
         created_at: When the rollout started, in seconds since 1970.
         model: The name of the model that answered last. If the endpoint sent no name: the name of
             the model service.
-        status: `failed` if the rollout failed. If it did not fail and `incomplete_details` is set:
-            `incomplete`. In all other cases: the status of the final answer, or `completed` if the
-            final answer has no status.
+        status: `failed` if the rollout failed. If the rollout did not fail and `incomplete_details`
+            is set: `incomplete`. In all other cases: the status of the final answer, or `completed`
+            if the final answer has no status.
         error: The final answer's error, as JSON.
         incomplete_details: Why the response is incomplete, as JSON: the details in the final
             answer. If the final answer has no details and the rollout stopped for the reason
@@ -109,11 +109,12 @@ class RewardComponent(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False
 
     Attributes:
         name: The component's name, the same for every task of an environment. A component with the
-            name of an actor (ModelCallCompleted.actor) is that actor's reward. Trainers that learn
-            from each actor's conversation use this reward. If an actor has no component, the
+            name of an actor (ModelCallCompleted.actor) is the reward of this actor. Trainers that
+            learn from each actor's conversation use this reward. If an actor has no component, the
             trainers use the scalar reward.
         value: The component's value, a finite number.
-        weight: The component's weight in the scalar reward, if the scalar is a weighted sum.
+        weight: The component's weight in the scalar reward, if the scalar reward is a weighted sum
+            of components.
     """
 
     name: str
@@ -196,8 +197,7 @@ class RewardSpan(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
         last_call_id: The id of the last model call of the range; empty: the actor's last call.
         first_token: The index of the first output token of the range, in the call `first_call_id`,
             from 0.
-        end_token: The index of the output token before which the range ends, in the call
-            `last_call_id`.
+        end_token: The index of the first output token after the range, in the call `last_call_id`.
     """
 
     name: str = ""
@@ -240,9 +240,10 @@ class Verification(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
         evidence: The reasons for the verdict, as a JSON object (extracted answer, failing tests);
             may be empty. Each key of this object is also a key of the output row.
         verifier: The verifier's name.
-        verifier_version: The verifier's version, which changes whenever verdicts may change.
-        stages: The verifier's steps and how long each took.
-        reason: If the status is PENDING or SKIPPED: why, in one line.
+        verifier_version: The verifier's version, which changes when the verifier's verdicts can
+            change.
+        stages: The verifier's steps and how long each step took.
+        reason: If the status is PENDING or SKIPPED: why there is no verdict, in one line.
         model_usage: The tokens of the model calls that the verifier made for this verdict (judges).
         awaits_group: True for a PENDING verdict of an environment that judges groups. The agent
             sets this field. Once all repeats of the task have ended, the collector calls
@@ -254,9 +255,9 @@ class Verification(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
             in `2+nemo`. Empty: the environment returned its own verdict.
         spans: Rewards for parts of the rollout; may be empty. These rewards do not change `reward`.
         reverified: If `gym-cli reverify` judged the stored rollout again: when, by which verifier
-            and how, as a JSON object. Only rows have this field; verifiers never set it.
-        previous: If `gym-cli reverify` judged the stored rollout again: the verdicts before this
-            one, the oldest first, as a JSON array of verifications. Only rows have this field.
+            and how, as a JSON object. Only rows have this field; verifiers never set this field.
+        previous: If `gym-cli reverify` judged the stored rollout again: the earlier verdicts, with
+            the oldest verdict first, as a JSON array of verifications. Only rows have this field.
     """
 
     status: str
@@ -312,9 +313,9 @@ class Verification(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
 
 
 class FinalState(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
-    """The state of a session when its rollout has stopped. With this state, the rollout can be
-    judged again. The state may contain expected answers. So the row has the state, but exports and
-    bundles omit it.
+    """The state of a session at the end of the rollout. With this state, the rollout can be judged
+    again. The state may contain expected answers. So the row has the state, but exports and bundles
+    omit it.
 
     Attributes:
         state: The state as JSON; empty if the state was not kept.
@@ -337,7 +338,7 @@ class FinalState(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
 
 
 class ToolOutcomeCount(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
-    """How many calls of a tool had an outcome.
+    """The number of calls of one tool with one outcome.
 
     Attributes:
         name: The tool's name.
@@ -352,7 +353,7 @@ class ToolOutcomeCount(msgspec.Struct, kw_only=True, omit_defaults=True, gc=Fals
 
 
 class RowTimings(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
-    """Times of a rollout. All but `started_at` are in microseconds.
+    """Times of a rollout. All values except `started_at` are in microseconds.
 
     Attributes:
         started_at: When the rollout started, in seconds since 1970.
@@ -374,9 +375,9 @@ class RowMetadata(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
 
     Attributes:
         steps_taken: The number of model calls that the root agent made.
-        tools_used: The names of the called tools, in the order in which each was first called.
-        tool_outcomes: For each tool and each outcome: how many calls had this outcome. The entries
-            are in the order in which the first call of each entry was answered.
+        tools_used: The names of the called tools, in the order of the first call of each tool.
+        tool_outcomes: The number of calls for each tool and outcome. The entries are in the order
+            in which the first call of each entry was answered.
         verified: Whether the rollout has a reward.
         seed: The seed of the session.
         weights_versions: The versions of the weights with which the model wrote the trainable
@@ -416,7 +417,7 @@ class Actor(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
 
 
 class Fork(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
-    """A declaration that a prompt does not begin with the tokens of the parent call.
+    """A Fork states that a prompt does not begin with the tokens of the parent call.
 
     Attributes:
         reason: Why the prompt differs.
@@ -498,16 +499,18 @@ class SideData(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """A tensor that belongs to the tokens of a call, such as routed experts, a teacher's log
     probabilities or values. The tensor has one row for each token of a range. Tokens are counted
     over the call's whole prompt and output. A call carries only rows that earlier calls of the
-    conversation do not have. A call that is a fork has the rows from the first token of its prompt
-    on. If two calls of a conversation have a row for the same token, a reader must use the row of
-    the earlier call, because the model sampled with it. The last output token usually has no row,
-    because no forward pass read that token. The next call then has that row.
+    conversation do not have. A call that is a fork has rows for all tokens, beginning with the
+    first token of the prompt. If two calls of a conversation have a row for the same token, a
+    reader must use the row of the earlier call, because the model sampled with it. The last output
+    token usually has no row, because no forward pass read that token. The next call then has that
+    row.
 
     Attributes:
         name: The name of the side data, such as `routed_experts`; unique in a capture.
-        dtype: The type of each number, as numpy names it: `int8`, `uint8`, `int16`, `uint16`,
+        dtype: The type of each number, by its name in numpy: `int8`, `uint8`, `int16`, `uint16`,
             `int32`, `float16`, `bfloat16` or `float32`. The numbers are little-endian.
-        shape: The shape of one token's row; empty: a row is one number. No dimension is zero.
+        shape: The shape of the row of one token. Empty: the row is one number. No dimension is
+            zero.
         first_token: The index of the first token that has a row, counted over the call's whole
             prompt and output, from 0.
         tokens: The number of tokens that have a row, at least 1. No token after the call's last
@@ -515,10 +518,10 @@ class SideData(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
         data: The numbers, row after row, if they have at most 4,096 bytes. If they have more bytes,
             `data` is empty and `location` is set.
         location: Where the model service stored the numbers, as a `file:` URL; empty if `data` has
-            them. The URL ends with `/XY/DIGEST`: the digest in lower-case hexadecimal digits, in a
-            folder named by the digest's first two digits. The file was complete before the answer
-            was sent. A reader that cannot access the folder calls ReadSideData of the model
-            service. The service may delete the oldest files (configuration `side_data`).
+            the numbers. The URL ends with `/XY/DIGEST`: the digest in lower-case hexadecimal
+            digits, in a folder named by the digest's first two digits. The file was complete before
+            the answer was sent. A reader that cannot access the folder calls ReadSideData of the
+            model service. The service may delete the oldest files (configuration `side_data`).
         digest: The SHA-256 of the numbers. A reader must check this digest before using the
             numbers.
     """
@@ -563,15 +566,16 @@ class TokenCapture(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
         prompt_token_ids: The prompt's token ids, each a little-endian int32. If
             `prompt_prefix_tokens` is not zero, the field has only the ids after this prefix.
         output_token_ids: The sampled token ids, each a little-endian int32.
-        logprobs: The log probability of each of `output_token_ids`, as a little-endian float32;
-            empty if log probabilities were not captured.
+        logprobs: The log probability of each token in `output_token_ids`, as a little-endian
+            float32; empty if log probabilities were not captured.
         weights: The versions of the weights that generated the output; empty if unknown.
         fork: Set if the prompt does not begin with the parent call's tokens: where and why.
         prompt_prefix_tokens: How many tokens at the start of the prompt are the parent call's
             prompt and output. `prompt_token_ids` does not repeat these tokens. Zero:
             `prompt_token_ids` has the whole prompt.
         tokenizer_digest: The SHA-256 of the tokenizer and chat template; may be empty. A trainer
-            can compare this digest with that of its own tokenizer and chat template.
+            can compare this digest with the digest of the trainer's own tokenizer and chat
+            template.
         logprob_distribution: The probability distribution that `logprobs` refer to.
         constrained: Output tokens that were not sampled freely. A trainer must not learn from
             tokens that the server inserted (FORCED).
@@ -620,8 +624,8 @@ class CallTimings(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """How the time of one call was spent, in microseconds. Zero means not measured.
 
     Attributes:
-        queue_us: The time that the call waited, because of a limit of concurrent calls, before it
-            was sent.
+        queue_us: The time that the call waited before it was sent, because a limit of concurrent
+            calls was reached.
         total_us: The time from sending the call to the complete answer, as measured by the caller.
         endpoint_us: Only for a model call: the time of the last request to the endpoint, which the
             endpoint answered, as measured by the model service.
@@ -739,8 +743,8 @@ class ModelCall(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
             that the run replaced.
         left_out: For a call captured from a program: the parts of the program's request that the
             gateway did not send to the model service.
-        choices: If the answer was chosen among scored texts instead of sampled: the texts that the
-            model scored. One of these texts is the answer.
+        choices: If the agent chose the answer among scored texts instead of sampling the answer:
+            the texts that the model scored. One of these texts is the answer.
     """
 
     call_id: str
@@ -874,7 +878,7 @@ class ToolCall(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
 
 
 class Turn(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
-    """A turn of the environment, its reply to the model. The items of the turn are in the
+    """A turn is a reply of the environment to the model. The items of the turn are in the
     conversation.
 
     Attributes:
@@ -931,8 +935,8 @@ class RowFailure(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
         retry_safe: Whether a new attempt is harmless and may succeed.
         component: The name of the service, tool, verifier or budget that failed.
         call_id: The id of the model call or function call that failed; empty if no call failed.
-        reverified: If `gym-cli reverify` could not judge the stored rollout: when the command tried
-            and with which verifier, in the form of Verification's `reverified`.
+        reverified: If `gym-cli reverify` could not judge the stored rollout: the time of the
+            command and the verifier, in the form of Verification's `reverified`.
         previous: If `gym-cli reverify` could not judge the stored rollout: the previous verdicts,
             in the form of Verification's `previous`.
     """
@@ -950,7 +954,8 @@ class Annotation(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """A value that a custom agent keeps with the rollout.
 
     Attributes:
-        key: The annotation's name, which begins with the agent's name to avoid clashes.
+        key: The annotation's name, which begins with the agent's name so that keys of different
+            agents differ.
         value: The annotation's value, any JSON value.
         model_call_id: The id of the model call to which the annotation belongs; empty: no model
             call.
@@ -975,9 +980,9 @@ class Annotation(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
 
 
 class Media(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
-    """An image or another medium, which is sent once. Instead of a URL, items have `gymmesh-media:`
-    and the medium's digest. To restore an item, replace the reference by the data URL
-    `data:<media_type>;base64,<data>`.
+    """An image or another medium, which is sent only once in a rollout. In items, the URL is
+    replaced by `gymmesh-media:` and the medium's digest. To restore an item, replace the reference
+    by the data URL `data:<media_type>;base64,<data>`.
 
     Attributes:
         digest: The digest of `data`: `sha256:` and 64 hexadecimal digits.
@@ -1004,7 +1009,7 @@ class Media(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
 
 class SandboxRef(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """The id of a sandbox, and the image from which the sandbox was made. A SandboxRef is safe to
-    store, because it gives no access to the sandbox.
+    store, because a SandboxRef gives no access to the sandbox.
 
     Attributes:
         sandbox_id: The sandbox's id, unique at its instance.
@@ -1068,8 +1073,8 @@ class SandboxOpened(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
         sandbox: The sandbox's id, service and image.
         role: What the sandbox is for, such as `workspace`.
         end: How the sandbox ended. Absent: the sandbox was still running when the rollout ended,
-            and ends with the session. Only rows and folded rollouts have this field. The value is
-            copied from the event SandboxEnded.
+            and ends with the session. Only rows, and rollouts built from their events (folded
+            rollouts), have this field. The value is copied from the event SandboxEnded.
     """
 
     sandbox: SandboxRef | UnsetType = UNSET
@@ -1122,16 +1127,16 @@ class ProgramEnded(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
 
 class Row(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The record of one rollout. A completed rollout has `verification` and `stop_reason`. A failed
-    rollout has `failure` and everything that happened before the failure.
+    rollout has `failure` and the calls, items and counts from before the failure.
 
     Attributes:
         responses_create_params: The Responses parameters with which the agent called the model: the
             task's parameters, with the agent's defaults and the session's tools. `input` is always
-            the task's input. Images in `media` are replaced by their digests. A rollout that never
-            started has the task's parameters. If a program ran as the agent, this key and
-            `response` have the parameters that an agent without a program would send. The program's
-            own request is in an annotation `AGENT.gateway_request` of its model call. If a call has
-            no such annotation, its request is in the annotation of the nearest earlier call of the
+            the task's input. Images in `media` are replaced by their digests. If the rollout never
+            started: the task's parameters. If a program ran as the agent, this key and `response`
+            have the parameters that an agent without a program would send. The program's own
+            request is in an annotation `AGENT.gateway_request` of its model call. If a call has no
+            such annotation, its request is in the annotation of the nearest earlier call of the
             same actor.
         first_items: The first items of the conversation, set only if the agent or the environment
             added items to the task's input. The model read `first_items`, and then
@@ -1170,9 +1175,9 @@ class Row(msgspec.Struct, kw_only=True, omit_defaults=True):
         media: The media that items refer to.
         sandboxes: The sandboxes that were opened for the rollout.
         program: If a program ran as the agent: how the program ended.
-        task_extras: An object with those keys of the task's row that have the same name as a key of
-            Row. If the task's `metadata` is an object, also the keys of `metadata` that have the
-            same name as a key of RowMetadata.
+        task_extras: An object with the keys of the task row whose names are also keys of Row. If
+            the task's `metadata` is an object, also the keys of `metadata` that have the same name
+            as a key of RowMetadata.
         program_name: If a program ran as the agent: the program's name.
         program_version: If a program ran as the agent: the version that the program reports; empty
             if unknown.

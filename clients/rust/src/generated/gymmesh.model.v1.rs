@@ -76,23 +76,22 @@ impl ::prost::Name for ConstrainedSpan {
     }
 }
 /// A tensor that belongs to the tokens of a call, such as routed experts, a teacher's log
-/// probabilities or values. The tensor has one row for each token of a range.
-/// Tokens are counted over the call's whole prompt and output. A call carries only
-/// rows that earlier calls of the conversation do not have. A call that is a fork has the
-/// rows from the first token of its prompt on. If two calls of a conversation have a row
-/// for the same token, a reader must use the row of the earlier call, because the model
-/// sampled with it. The last output token usually has no row, because no forward pass read
-/// that token. The next call then has that row.
+/// probabilities or values. The tensor has one row for each token of a range. Tokens are counted
+/// over the call's whole prompt and output. A call carries only rows that earlier calls of the
+/// conversation do not have. A call that is a fork has rows for all tokens, beginning with the first
+/// token of the prompt. If two calls of a conversation have a row for the same token, a reader must
+/// use the row of the earlier call, because the model sampled with it. The last output token usually
+/// has no row, because no forward pass read that token. The next call then has that row.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SideData {
     /// The name of the side data, such as `routed_experts`; unique in a capture.
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
-    /// The type of each number, as numpy names it: `int8`, `uint8`, `int16`, `uint16`,
-    /// `int32`, `float16`, `bfloat16` or `float32`. The numbers are little-endian.
+    /// The type of each number, by its name in numpy: `int8`, `uint8`, `int16`, `uint16`, `int32`,
+    /// `float16`, `bfloat16` or `float32`. The numbers are little-endian.
     #[prost(string, tag = "2")]
     pub dtype: ::prost::alloc::string::String,
-    /// The shape of one token's row; empty: a row is one number. No dimension is zero.
+    /// The shape of the row of one token. Empty: the row is one number. No dimension is zero.
     #[prost(uint32, repeated, tag = "3")]
     pub shape: ::prost::alloc::vec::Vec<u32>,
     /// The index of the first token that has a row, counted over the call's whole prompt
@@ -107,11 +106,11 @@ pub struct SideData {
     /// bytes, `data` is empty and `location` is set.
     #[prost(bytes = "vec", tag = "6")]
     pub data: ::prost::alloc::vec::Vec<u8>,
-    /// Where the model service stored the numbers, as a `file:` URL; empty if `data` has
-    /// them. The URL ends with `/XY/DIGEST`: the digest in lower-case hexadecimal digits, in
-    /// a folder named by the digest's first two digits. The file was complete before the
-    /// answer was sent. A reader that cannot access the folder calls ReadSideData of the
-    /// model service. The service may delete the oldest files (configuration `side_data`).
+    /// Where the model service stored the numbers, as a `file:` URL; empty if `data` has the numbers.
+    /// The URL ends with `/XY/DIGEST`: the digest in lower-case hexadecimal digits, in a folder named
+    /// by the digest's first two digits. The file was complete before the answer was sent. A reader
+    /// that cannot access the folder calls ReadSideData of the model service. The service may delete
+    /// the oldest files (configuration `side_data`).
     #[prost(string, tag = "7")]
     pub location: ::prost::alloc::string::String,
     /// The SHA-256 of the numbers. A reader must check this digest before using the numbers.
@@ -128,7 +127,7 @@ impl ::prost::Name for SideData {
         "/gymmesh.model.v1.SideData".into()
     }
 }
-/// A declaration that a prompt does not begin with the tokens of the parent call.
+/// A Fork states that a prompt does not begin with the tokens of the parent call.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Fork {
     /// Why the prompt differs.
@@ -162,8 +161,8 @@ pub struct TokenCapture {
     /// The sampled token ids, each a little-endian int32.
     #[prost(bytes = "vec", tag = "2")]
     pub output_token_ids: ::prost::alloc::vec::Vec<u8>,
-    /// The log probability of each of `output_token_ids`, as a little-endian float32; empty
-    /// if log probabilities were not captured.
+    /// The log probability of each token in `output_token_ids`, as a little-endian float32; empty if
+    /// log probabilities were not captured.
     #[prost(bytes = "vec", tag = "3")]
     pub logprobs: ::prost::alloc::vec::Vec<u8>,
     /// The versions of the weights that generated the output; empty if unknown.
@@ -177,8 +176,8 @@ pub struct TokenCapture {
     /// whole prompt.
     #[prost(uint32, tag = "6")]
     pub prompt_prefix_tokens: u32,
-    /// The SHA-256 of the tokenizer and chat template; may be empty. A trainer can compare
-    /// this digest with that of its own tokenizer and chat template.
+    /// The SHA-256 of the tokenizer and chat template; may be empty. A trainer can compare this digest
+    /// with the digest of the trainer's own tokenizer and chat template.
     #[prost(bytes = "vec", tag = "7")]
     pub tokenizer_digest: ::prost::alloc::vec::Vec<u8>,
     /// The probability distribution that `logprobs` refer to.

@@ -75,16 +75,17 @@ impl ::prost::Name for Failure {
 /// A part of a reward, such as `format` or `correctness`.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct RewardComponent {
-    /// The component's name, the same for every task of an environment. A component with
-    /// the name of an actor (ModelCallCompleted.actor) is that actor's reward. Trainers that
-    /// learn from each actor's conversation use this reward. If an actor has no component,
-    /// the trainers use the scalar reward.
+    /// The component's name, the same for every task of an environment. A component with the name of
+    /// an actor (ModelCallCompleted.actor) is the reward of this actor. Trainers that learn from each
+    /// actor's conversation use this reward. If an actor has no component, the trainers use the scalar
+    /// reward.
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
     /// The component's value, a finite number.
     #[prost(double, tag = "2")]
     pub value: f64,
-    /// The component's weight in the scalar reward, if the scalar is a weighted sum.
+    /// The component's weight in the scalar reward, if the scalar reward is a weighted sum of
+    /// components.
     #[prost(double, optional, tag = "3")]
     pub weight: ::core::option::Option<f64>,
 }
@@ -122,8 +123,7 @@ pub struct RewardSpan {
     /// 0.
     #[prost(uint32, optional, tag = "6")]
     pub first_token: ::core::option::Option<u32>,
-    /// The index of the output token before which the range ends, in the call
-    /// `last_call_id`.
+    /// The index of the first output token after the range, in the call `last_call_id`.
     #[prost(uint32, optional, tag = "7")]
     pub end_token: ::core::option::Option<u32>,
 }
@@ -137,9 +137,9 @@ impl ::prost::Name for RewardSpan {
         "/gymmesh.rollout.v1.RewardSpan".into()
     }
 }
-/// The state of a session when its rollout has stopped. With this state, the rollout can
-/// be judged again. The state may contain expected answers. So the row has the state, but
-/// exports and bundles omit it.
+/// The state of a session at the end of the rollout. With this state, the rollout can be judged
+/// again. The state may contain expected answers. So the row has the state, but exports and bundles
+/// omit it.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct FinalState {
     /// The state as JSON; empty if the state was not kept.
@@ -202,13 +202,13 @@ pub struct Verification {
     /// The verifier's name.
     #[prost(string, tag = "5")]
     pub verifier: ::prost::alloc::string::String,
-    /// The verifier's version, which changes whenever verdicts may change.
+    /// The verifier's version, which changes when the verifier's verdicts can change.
     #[prost(string, tag = "6")]
     pub verifier_version: ::prost::alloc::string::String,
-    /// The verifier's steps and how long each took.
+    /// The verifier's steps and how long each step took.
     #[prost(message, repeated, tag = "7")]
     pub stages: ::prost::alloc::vec::Vec<VerificationStage>,
-    /// If the status is PENDING or SKIPPED: why, in one line.
+    /// If the status is PENDING or SKIPPED: why there is no verdict, in one line.
     #[prost(string, tag = "8")]
     pub reason: ::prost::alloc::string::String,
     /// The tokens of the model calls that the verifier made for this verdict (judges).
@@ -231,12 +231,12 @@ pub struct Verification {
     /// Rewards for parts of the rollout; may be empty. These rewards do not change `reward`.
     #[prost(message, repeated, tag = "13")]
     pub spans: ::prost::alloc::vec::Vec<RewardSpan>,
-    /// If `gym-cli reverify` judged the stored rollout again: when, by which verifier and
-    /// how, as a JSON object. Only rows have this field; verifiers never set it.
+    /// If `gym-cli reverify` judged the stored rollout again: when, by which verifier and how, as a
+    /// JSON object. Only rows have this field; verifiers never set this field.
     #[prost(bytes = "vec", tag = "14")]
     pub reverified_json: ::prost::alloc::vec::Vec<u8>,
-    /// If `gym-cli reverify` judged the stored rollout again: the verdicts before this one,
-    /// the oldest first, as a JSON array of verifications. Only rows have this field.
+    /// If `gym-cli reverify` judged the stored rollout again: the earlier verdicts, with the oldest
+    /// verdict first, as a JSON array of verifications. Only rows have this field.
     #[prost(bytes = "vec", tag = "15")]
     pub previous_json: ::prost::alloc::vec::Vec<u8>,
 }
@@ -279,8 +279,8 @@ impl ::prost::Name for ModelCallUsage {
 /// How the time of one call was spent, in microseconds. Zero means not measured.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CallTimings {
-    /// The time that the call waited, because of a limit of concurrent calls, before it was
-    /// sent.
+    /// The time that the call waited before it was sent, because a limit of concurrent calls was
+    /// reached.
     #[prost(uint64, tag = "1")]
     pub queue_us: u64,
     /// The time from sending the call to the complete answer, as measured by the caller.
@@ -497,9 +497,9 @@ impl ::prost::Name for Program {
         "/gymmesh.rollout.v1.Program".into()
     }
 }
-/// An image or another medium, which is sent once. Instead of a URL, items have
-/// `gymmesh-media:` and the medium's digest. To restore an item, replace the
-/// reference by the data URL `data:<media_type>;base64,<data>`.
+/// An image or another medium, which is sent only once in a rollout. In items, the URL is replaced
+/// by `gymmesh-media:` and the medium's digest. To restore an item, replace the reference by the
+/// data URL `data:<media_type>;base64,<data>`.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Media {
     /// The digest of `data`: `sha256:` and 64 hexadecimal digits.
@@ -550,9 +550,9 @@ pub struct SandboxOpened {
     /// What the sandbox is for, such as `workspace`.
     #[prost(string, tag = "2")]
     pub role: ::prost::alloc::string::String,
-    /// How the sandbox ended. Absent: the sandbox was still running when the rollout ended,
-    /// and ends with the session. Only rows and folded rollouts have this field. The value
-    /// is copied from the event SandboxEnded.
+    /// How the sandbox ended. Absent: the sandbox was still running when the rollout ended, and ends
+    /// with the session. Only rows, and rollouts built from their events (folded rollouts), have this
+    /// field. The value is copied from the event SandboxEnded.
     #[prost(message, optional, tag = "3")]
     pub end: ::core::option::Option<SandboxEnd>,
 }
@@ -958,7 +958,8 @@ impl ::prost::Name for Failed {
 /// A value that a custom agent keeps with the rollout.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Annotation {
-    /// The annotation's name, which begins with the agent's name to avoid clashes.
+    /// The annotation's name, which begins with the agent's name so that keys of different agents
+    /// differ.
     #[prost(string, tag = "1")]
     pub key: ::prost::alloc::string::String,
     /// The annotation's value, any JSON value.

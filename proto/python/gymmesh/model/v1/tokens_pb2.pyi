@@ -233,13 +233,12 @@ Global___ConstrainedSpan: _TypeAlias = ConstrainedSpan  # noqa: Y015
 @_typing.final
 class SideData(_message.Message):
     """A tensor that belongs to the tokens of a call, such as routed experts, a teacher's log
-    probabilities or values. The tensor has one row for each token of a range.
-    Tokens are counted over the call's whole prompt and output. A call carries only
-    rows that earlier calls of the conversation do not have. A call that is a fork has the
-    rows from the first token of its prompt on. If two calls of a conversation have a row
-    for the same token, a reader must use the row of the earlier call, because the model
-    sampled with it. The last output token usually has no row, because no forward pass read
-    that token. The next call then has that row.
+    probabilities or values. The tensor has one row for each token of a range. Tokens are counted
+    over the call's whole prompt and output. A call carries only rows that earlier calls of the
+    conversation do not have. A call that is a fork has rows for all tokens, beginning with the first
+    token of the prompt. If two calls of a conversation have a row for the same token, a reader must
+    use the row of the earlier call, because the model sampled with it. The last output token usually
+    has no row, because no forward pass read that token. The next call then has that row.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -255,8 +254,8 @@ class SideData(_message.Message):
     name: _builtins.str
     """The name of the side data, such as `routed_experts`; unique in a capture."""
     dtype: _builtins.str
-    """The type of each number, as numpy names it: `int8`, `uint8`, `int16`, `uint16`,
-    `int32`, `float16`, `bfloat16` or `float32`. The numbers are little-endian.
+    """The type of each number, by its name in numpy: `int8`, `uint8`, `int16`, `uint16`, `int32`,
+    `float16`, `bfloat16` or `float32`. The numbers are little-endian.
     """
     first_token: _builtins.int
     """The index of the first token that has a row, counted over the call's whole prompt
@@ -271,17 +270,17 @@ class SideData(_message.Message):
     bytes, `data` is empty and `location` is set.
     """
     location: _builtins.str
-    """Where the model service stored the numbers, as a `file:` URL; empty if `data` has
-    them. The URL ends with `/XY/DIGEST`: the digest in lower-case hexadecimal digits, in
-    a folder named by the digest's first two digits. The file was complete before the
-    answer was sent. A reader that cannot access the folder calls ReadSideData of the
-    model service. The service may delete the oldest files (configuration `side_data`).
+    """Where the model service stored the numbers, as a `file:` URL; empty if `data` has the numbers.
+    The URL ends with `/XY/DIGEST`: the digest in lower-case hexadecimal digits, in a folder named
+    by the digest's first two digits. The file was complete before the answer was sent. A reader
+    that cannot access the folder calls ReadSideData of the model service. The service may delete
+    the oldest files (configuration `side_data`).
     """
     digest: _builtins.bytes
     """The SHA-256 of the numbers. A reader must check this digest before using the numbers."""
     @_builtins.property
     def shape(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """The shape of one token's row; empty: a row is one number. No dimension is zero."""
+        """The shape of the row of one token. Empty: the row is one number. No dimension is zero."""
 
     def __init__(
         self,
@@ -305,7 +304,7 @@ Global___SideData: _TypeAlias = SideData  # noqa: Y015
 
 @_typing.final
 class Fork(_message.Message):
-    """A declaration that a prompt does not begin with the tokens of the parent call."""
+    """A Fork states that a prompt does not begin with the tokens of the parent call."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -358,8 +357,8 @@ class TokenCapture(_message.Message):
     output_token_ids: _builtins.bytes
     """The sampled token ids, each a little-endian int32."""
     logprobs: _builtins.bytes
-    """The log probability of each of `output_token_ids`, as a little-endian float32; empty
-    if log probabilities were not captured.
+    """The log probability of each token in `output_token_ids`, as a little-endian float32; empty if
+    log probabilities were not captured.
     """
     prompt_prefix_tokens: _builtins.int
     """How many tokens at the start of the prompt are the parent call's prompt and output.
@@ -367,8 +366,8 @@ class TokenCapture(_message.Message):
     whole prompt.
     """
     tokenizer_digest: _builtins.bytes
-    """The SHA-256 of the tokenizer and chat template; may be empty. A trainer can compare
-    this digest with that of its own tokenizer and chat template.
+    """The SHA-256 of the tokenizer and chat template; may be empty. A trainer can compare this digest
+    with the digest of the trainer's own tokenizer and chat template.
     """
     logprob_distribution: Global___LogprobDistribution.ValueType
     """The probability distribution that `logprobs` refer to."""

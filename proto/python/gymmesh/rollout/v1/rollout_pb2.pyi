@@ -459,15 +459,17 @@ class RewardComponent(_message.Message):
     VALUE_FIELD_NUMBER: _builtins.int
     WEIGHT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """The component's name, the same for every task of an environment. A component with
-    the name of an actor (ModelCallCompleted.actor) is that actor's reward. Trainers that
-    learn from each actor's conversation use this reward. If an actor has no component,
-    the trainers use the scalar reward.
+    """The component's name, the same for every task of an environment. A component with the name of
+    an actor (ModelCallCompleted.actor) is the reward of this actor. Trainers that learn from each
+    actor's conversation use this reward. If an actor has no component, the trainers use the scalar
+    reward.
     """
     value: _builtins.float
     """The component's value, a finite number."""
     weight: _builtins.float
-    """The component's weight in the scalar reward, if the scalar is a weighted sum."""
+    """The component's weight in the scalar reward, if the scalar reward is a weighted sum of
+    components.
+    """
     def __init__(
         self,
         *,
@@ -516,9 +518,7 @@ class RewardSpan(_message.Message):
     0.
     """
     end_token: _builtins.int
-    """The index of the output token before which the range ends, in the call
-    `last_call_id`.
-    """
+    """The index of the first output token after the range, in the call `last_call_id`."""
     def __init__(
         self,
         *,
@@ -547,9 +547,9 @@ Global___RewardSpan: _TypeAlias = RewardSpan  # noqa: Y015
 
 @_typing.final
 class FinalState(_message.Message):
-    """The state of a session when its rollout has stopped. With this state, the rollout can
-    be judged again. The state may contain expected answers. So the row has the state, but
-    exports and bundles omit it.
+    """The state of a session at the end of the rollout. With this state, the rollout can be judged
+    again. The state may contain expected answers. So the row has the state, but exports and bundles
+    omit it.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -638,9 +638,9 @@ class Verification(_message.Message):
     verifier: _builtins.str
     """The verifier's name."""
     verifier_version: _builtins.str
-    """The verifier's version, which changes whenever verdicts may change."""
+    """The verifier's version, which changes when the verifier's verdicts can change."""
     reason: _builtins.str
-    """If the status is PENDING or SKIPPED: why, in one line."""
+    """If the status is PENDING or SKIPPED: why there is no verdict, in one line."""
     awaits_group: _builtins.bool
     """True for a PENDING verdict of an environment that judges groups. The agent sets this
     field. Once all repeats of the task have ended, the collector calls
@@ -656,12 +656,12 @@ class Verification(_message.Message):
     as in `2+nemo`. Empty: the environment returned its own verdict.
     """
     reverified_json: _builtins.bytes
-    """If `gym-cli reverify` judged the stored rollout again: when, by which verifier and
-    how, as a JSON object. Only rows have this field; verifiers never set it.
+    """If `gym-cli reverify` judged the stored rollout again: when, by which verifier and how, as a
+    JSON object. Only rows have this field; verifiers never set this field.
     """
     previous_json: _builtins.bytes
-    """If `gym-cli reverify` judged the stored rollout again: the verdicts before this one,
-    the oldest first, as a JSON array of verifications. Only rows have this field.
+    """If `gym-cli reverify` judged the stored rollout again: the earlier verdicts, with the oldest
+    verdict first, as a JSON array of verifications. Only rows have this field.
     """
     @_builtins.property
     def components(self) -> _containers.RepeatedCompositeFieldContainer[Global___RewardComponent]:
@@ -669,7 +669,7 @@ class Verification(_message.Message):
 
     @_builtins.property
     def stages(self) -> _containers.RepeatedCompositeFieldContainer[Global___VerificationStage]:
-        """The verifier's steps and how long each took."""
+        """The verifier's steps and how long each step took."""
 
     @_builtins.property
     def model_usage(self) -> _containers.RepeatedCompositeFieldContainer[Global___ModelCallUsage]:
@@ -753,8 +753,8 @@ class CallTimings(_message.Message):
     ENDPOINT_US_FIELD_NUMBER: _builtins.int
     RETRY_US_FIELD_NUMBER: _builtins.int
     queue_us: _builtins.int
-    """The time that the call waited, because of a limit of concurrent calls, before it was
-    sent.
+    """The time that the call waited before it was sent, because a limit of concurrent calls was
+    reached.
     """
     total_us: _builtins.int
     """The time from sending the call to the complete answer, as measured by the caller."""
@@ -1065,9 +1065,9 @@ Global___Program: _TypeAlias = Program  # noqa: Y015
 
 @_typing.final
 class Media(_message.Message):
-    """An image or another medium, which is sent once. Instead of a URL, items have
-    `gymmesh-media:` and the medium's digest. To restore an item, replace the
-    reference by the data URL `data:<media_type>;base64,<data>`.
+    """An image or another medium, which is sent only once in a rollout. In items, the URL is replaced
+    by `gymmesh-media:` and the medium's digest. To restore an item, replace the reference by the
+    data URL `data:<media_type>;base64,<data>`.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -1140,9 +1140,9 @@ class SandboxOpened(_message.Message):
 
     @_builtins.property
     def end(self) -> Global___SandboxEnd:
-        """How the sandbox ended. Absent: the sandbox was still running when the rollout ended,
-        and ends with the session. Only rows and folded rollouts have this field. The value
-        is copied from the event SandboxEnded.
+        """How the sandbox ended. Absent: the sandbox was still running when the rollout ended, and ends
+        with the session. Only rows, and rollouts built from their events (folded rollouts), have this
+        field. The value is copied from the event SandboxEnded.
         """
 
     def __init__(
@@ -1733,7 +1733,9 @@ class Annotation(_message.Message):
     VALUE_JSON_FIELD_NUMBER: _builtins.int
     MODEL_CALL_ID_FIELD_NUMBER: _builtins.int
     key: _builtins.str
-    """The annotation's name, which begins with the agent's name to avoid clashes."""
+    """The annotation's name, which begins with the agent's name so that keys of different agents
+    differ.
+    """
     value_json: _builtins.bytes
     """The annotation's value, any JSON value."""
     model_call_id: _builtins.str

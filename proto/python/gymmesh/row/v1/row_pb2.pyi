@@ -40,8 +40,8 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class Row(_message.Message):
-    """The record of one rollout. A completed rollout has `verification` and `stop_reason`.
-    A failed rollout has `failure` and everything that happened before the failure.
+    """The record of one rollout. A completed rollout has `verification` and `stop_reason`. A failed
+    rollout has `failure` and the calls, items and counts from before the failure.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -99,14 +99,13 @@ class Row(_message.Message):
     TASK_EXTRAS_JSON_FIELD_NUMBER: _builtins.int
     OVERLAY_JSON_FIELD_NUMBER: _builtins.int
     responses_create_params_json: _builtins.bytes
-    """The Responses parameters with which the agent called the model: the task's
-    parameters, with the agent's defaults and the session's tools. `input` is always the
-    task's input. Images in `media` are replaced by their digests. A rollout that never
-    started has the task's parameters. If a program ran as the agent, this key and
-    `response` have the parameters that an agent without a program would send. The
-    program's own request is in an annotation `AGENT.gateway_request` of its model call.
-    If a call has no such annotation, its request is in the annotation of the nearest
-    earlier call of the same actor.
+    """The Responses parameters with which the agent called the model: the task's parameters, with the
+    agent's defaults and the session's tools. `input` is always the task's input. Images in `media`
+    are replaced by their digests. If the rollout never started: the task's parameters. If a
+    program ran as the agent, this key and `response` have the parameters that an agent without a
+    program would send. The program's own request is in an annotation `AGENT.gateway_request` of
+    its model call. If a call has no such annotation, its request is in the annotation of the
+    nearest earlier call of the same actor.
     """
     reward: _builtins.float
     """The verdict's reward. A rollout without a reward has null, never 0."""
@@ -141,9 +140,9 @@ class Row(_message.Message):
     unknown.
     """
     task_extras_json: _builtins.bytes
-    """An object with those keys of the task's row that have the same name as a key of
-    Row. If the task's `metadata` is an object, also the keys of `metadata` that have
-    the same name as a key of RowMetadata.
+    """An object with the keys of the task row whose names are also keys of Row. If the task's
+    `metadata` is an object, also the keys of `metadata` that have the same name as a key of
+    RowMetadata.
     """
     overlay_json: _builtins.bytes
     """All other keys of the task's row, then the keys of the verdict's evidence that no
@@ -314,9 +313,9 @@ class RowResponse(_message.Message):
     the model service.
     """
     status: _builtins.str
-    """`failed` if the rollout failed. If it did not fail and `incomplete_details` is set:
-    `incomplete`. In all other cases: the status of the final answer, or `completed` if
-    the final answer has no status.
+    """`failed` if the rollout failed. If the rollout did not fail and `incomplete_details` is set:
+    `incomplete`. In all other cases: the status of the final answer, or `completed` if the final
+    answer has no status.
     """
     error_json: _builtins.bytes
     """The final answer's error, as JSON."""
@@ -433,12 +432,12 @@ class RowMetadata(_message.Message):
     """
     @_builtins.property
     def tools_used(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The names of the called tools, in the order in which each was first called."""
+        """The names of the called tools, in the order of the first call of each tool."""
 
     @_builtins.property
     def tool_outcomes(self) -> _containers.RepeatedCompositeFieldContainer[Global___ToolOutcomeCount]:
-        """For each tool and each outcome: how many calls had this outcome. The entries are in
-        the order in which the first call of each entry was answered.
+        """The number of calls for each tool and outcome. The entries are in the order in which the first
+        call of each entry was answered.
         """
 
     @_builtins.property
@@ -473,7 +472,7 @@ Global___RowMetadata: _TypeAlias = RowMetadata  # noqa: Y015
 
 @_typing.final
 class ToolOutcomeCount(_message.Message):
-    """How many calls of a tool had an outcome."""
+    """The number of calls of one tool with one outcome."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -505,7 +504,7 @@ Global___ToolOutcomeCount: _TypeAlias = ToolOutcomeCount  # noqa: Y015
 
 @_typing.final
 class RowTimings(_message.Message):
-    """Times of a rollout. All but `started_at` are in microseconds."""
+    """Times of a rollout. All values except `started_at` are in microseconds."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -658,8 +657,8 @@ class ModelCall(_message.Message):
 
     @_builtins.property
     def choices(self) -> _containers.RepeatedCompositeFieldContainer[_rollout_pb2.ScoredChoice]:
-        """If the answer was chosen among scored texts instead of sampled: the texts that the
-        model scored. One of these texts is the answer.
+        """If the agent chose the answer among scored texts instead of sampling the answer: the texts that
+        the model scored. One of these texts is the answer.
         """
 
     def __init__(
@@ -782,9 +781,7 @@ Global___ToolCall: _TypeAlias = ToolCall  # noqa: Y015
 
 @_typing.final
 class Turn(_message.Message):
-    """A turn of the environment, its reply to the model. The items of the turn are in the
-    conversation.
-    """
+    """A turn is a reply of the environment to the model. The items of the turn are in the conversation."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -892,8 +889,8 @@ class RowFailure(_message.Message):
     call_id: _builtins.str
     """The id of the model call or function call that failed; empty if no call failed."""
     reverified_json: _builtins.bytes
-    """If `gym-cli reverify` could not judge the stored rollout: when the command tried
-    and with which verifier, in the form of Verification's `reverified`.
+    """If `gym-cli reverify` could not judge the stored rollout: the time of the command and the
+    verifier, in the form of Verification's `reverified`.
     """
     previous_json: _builtins.bytes
     """If `gym-cli reverify` could not judge the stored rollout: the previous verdicts, in

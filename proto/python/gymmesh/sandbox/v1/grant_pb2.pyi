@@ -23,8 +23,8 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class SandboxRef(_message.Message):
-    """The id of a sandbox, and the image from which the sandbox was made. A SandboxRef is
-    safe to store, because it gives no access to the sandbox.
+    """The id of a sandbox, and the image from which the sandbox was made. A SandboxRef is safe to
+    store, because a SandboxRef gives no access to the sandbox.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

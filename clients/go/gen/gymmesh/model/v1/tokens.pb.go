@@ -409,21 +409,20 @@ func (x *ConstrainedSpan) GetConstraint() Constraint {
 }
 
 // A tensor that belongs to the tokens of a call, such as routed experts, a teacher's log
-// probabilities or values. The tensor has one row for each token of a range.
-// Tokens are counted over the call's whole prompt and output. A call carries only
-// rows that earlier calls of the conversation do not have. A call that is a fork has the
-// rows from the first token of its prompt on. If two calls of a conversation have a row
-// for the same token, a reader must use the row of the earlier call, because the model
-// sampled with it. The last output token usually has no row, because no forward pass read
-// that token. The next call then has that row.
+// probabilities or values. The tensor has one row for each token of a range. Tokens are counted
+// over the call's whole prompt and output. A call carries only rows that earlier calls of the
+// conversation do not have. A call that is a fork has rows for all tokens, beginning with the first
+// token of the prompt. If two calls of a conversation have a row for the same token, a reader must
+// use the row of the earlier call, because the model sampled with it. The last output token usually
+// has no row, because no forward pass read that token. The next call then has that row.
 type SideData struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The name of the side data, such as `routed_experts`; unique in a capture.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// The type of each number, as numpy names it: `int8`, `uint8`, `int16`, `uint16`,
-	// `int32`, `float16`, `bfloat16` or `float32`. The numbers are little-endian.
+	// The type of each number, by its name in numpy: `int8`, `uint8`, `int16`, `uint16`, `int32`,
+	// `float16`, `bfloat16` or `float32`. The numbers are little-endian.
 	Dtype string `protobuf:"bytes,2,opt,name=dtype,proto3" json:"dtype,omitempty"`
-	// The shape of one token's row; empty: a row is one number. No dimension is zero.
+	// The shape of the row of one token. Empty: the row is one number. No dimension is zero.
 	Shape []uint32 `protobuf:"varint,3,rep,packed,name=shape,proto3" json:"shape,omitempty"`
 	// The index of the first token that has a row, counted over the call's whole prompt
 	// and output, from 0.
@@ -434,11 +433,11 @@ type SideData struct {
 	// The numbers, row after row, if they have at most 4,096 bytes. If they have more
 	// bytes, `data` is empty and `location` is set.
 	Data []byte `protobuf:"bytes,6,opt,name=data,proto3" json:"data,omitempty"`
-	// Where the model service stored the numbers, as a `file:` URL; empty if `data` has
-	// them. The URL ends with `/XY/DIGEST`: the digest in lower-case hexadecimal digits, in
-	// a folder named by the digest's first two digits. The file was complete before the
-	// answer was sent. A reader that cannot access the folder calls ReadSideData of the
-	// model service. The service may delete the oldest files (configuration `side_data`).
+	// Where the model service stored the numbers, as a `file:` URL; empty if `data` has the numbers.
+	// The URL ends with `/XY/DIGEST`: the digest in lower-case hexadecimal digits, in a folder named
+	// by the digest's first two digits. The file was complete before the answer was sent. A reader
+	// that cannot access the folder calls ReadSideData of the model service. The service may delete
+	// the oldest files (configuration `side_data`).
 	Location string `protobuf:"bytes,7,opt,name=location,proto3" json:"location,omitempty"`
 	// The SHA-256 of the numbers. A reader must check this digest before using the numbers.
 	Digest        []byte `protobuf:"bytes,8,opt,name=digest,proto3" json:"digest,omitempty"`
@@ -532,7 +531,7 @@ func (x *SideData) GetDigest() []byte {
 	return nil
 }
 
-// A declaration that a prompt does not begin with the tokens of the parent call.
+// A Fork states that a prompt does not begin with the tokens of the parent call.
 type Fork struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Why the prompt differs.
@@ -605,8 +604,8 @@ type TokenCapture struct {
 	PromptTokenIds []byte `protobuf:"bytes,1,opt,name=prompt_token_ids,json=promptTokenIds,proto3" json:"prompt_token_ids,omitempty"`
 	// The sampled token ids, each a little-endian int32.
 	OutputTokenIds []byte `protobuf:"bytes,2,opt,name=output_token_ids,json=outputTokenIds,proto3" json:"output_token_ids,omitempty"`
-	// The log probability of each of `output_token_ids`, as a little-endian float32; empty
-	// if log probabilities were not captured.
+	// The log probability of each token in `output_token_ids`, as a little-endian float32; empty if
+	// log probabilities were not captured.
 	Logprobs []byte `protobuf:"bytes,3,opt,name=logprobs,proto3" json:"logprobs,omitempty"`
 	// The versions of the weights that generated the output; empty if unknown.
 	Weights []*WeightsSpan `protobuf:"bytes,4,rep,name=weights,proto3" json:"weights,omitempty"`
@@ -616,8 +615,8 @@ type TokenCapture struct {
 	// `prompt_token_ids` does not repeat these tokens. Zero: `prompt_token_ids` has the
 	// whole prompt.
 	PromptPrefixTokens uint32 `protobuf:"varint,6,opt,name=prompt_prefix_tokens,json=promptPrefixTokens,proto3" json:"prompt_prefix_tokens,omitempty"`
-	// The SHA-256 of the tokenizer and chat template; may be empty. A trainer can compare
-	// this digest with that of its own tokenizer and chat template.
+	// The SHA-256 of the tokenizer and chat template; may be empty. A trainer can compare this digest
+	// with the digest of the trainer's own tokenizer and chat template.
 	TokenizerDigest []byte `protobuf:"bytes,7,opt,name=tokenizer_digest,json=tokenizerDigest,proto3" json:"tokenizer_digest,omitempty"`
 	// The probability distribution that `logprobs` refer to.
 	LogprobDistribution LogprobDistribution `protobuf:"varint,8,opt,name=logprob_distribution,json=logprobDistribution,proto3,enum=gymmesh.model.v1.LogprobDistribution" json:"logprob_distribution,omitempty"`

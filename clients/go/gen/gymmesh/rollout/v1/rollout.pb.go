@@ -676,14 +676,15 @@ func (x *Failure) GetCallId() string {
 // A part of a reward, such as `format` or `correctness`.
 type RewardComponent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The component's name, the same for every task of an environment. A component with
-	// the name of an actor (ModelCallCompleted.actor) is that actor's reward. Trainers that
-	// learn from each actor's conversation use this reward. If an actor has no component,
-	// the trainers use the scalar reward.
+	// The component's name, the same for every task of an environment. A component with the name of
+	// an actor (ModelCallCompleted.actor) is the reward of this actor. Trainers that learn from each
+	// actor's conversation use this reward. If an actor has no component, the trainers use the scalar
+	// reward.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// The component's value, a finite number.
 	Value float64 `protobuf:"fixed64,2,opt,name=value,proto3" json:"value,omitempty"`
-	// The component's weight in the scalar reward, if the scalar is a weighted sum.
+	// The component's weight in the scalar reward, if the scalar reward is a weighted sum of
+	// components.
 	Weight        *float64 `protobuf:"fixed64,3,opt,name=weight,proto3,oneof" json:"weight,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -758,8 +759,7 @@ type RewardSpan struct {
 	// The index of the first output token of the range, in the call `first_call_id`, from
 	// 0.
 	FirstToken *uint32 `protobuf:"varint,6,opt,name=first_token,json=firstToken,proto3,oneof" json:"first_token,omitempty"`
-	// The index of the output token before which the range ends, in the call
-	// `last_call_id`.
+	// The index of the first output token after the range, in the call `last_call_id`.
 	EndToken      *uint32 `protobuf:"varint,7,opt,name=end_token,json=endToken,proto3,oneof" json:"end_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -844,9 +844,9 @@ func (x *RewardSpan) GetEndToken() uint32 {
 	return 0
 }
 
-// The state of a session when its rollout has stopped. With this state, the rollout can
-// be judged again. The state may contain expected answers. So the row has the state, but
-// exports and bundles omit it.
+// The state of a session at the end of the rollout. With this state, the rollout can be judged
+// again. The state may contain expected answers. So the row has the state, but exports and bundles
+// omit it.
 type FinalState struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The state as JSON; empty if the state was not kept.
@@ -980,11 +980,11 @@ type Verification struct {
 	EvidenceJson []byte `protobuf:"bytes,4,opt,name=evidence_json,json=evidenceJson,proto3" json:"evidence_json,omitempty"`
 	// The verifier's name.
 	Verifier string `protobuf:"bytes,5,opt,name=verifier,proto3" json:"verifier,omitempty"`
-	// The verifier's version, which changes whenever verdicts may change.
+	// The verifier's version, which changes when the verifier's verdicts can change.
 	VerifierVersion string `protobuf:"bytes,6,opt,name=verifier_version,json=verifierVersion,proto3" json:"verifier_version,omitempty"`
-	// The verifier's steps and how long each took.
+	// The verifier's steps and how long each step took.
 	Stages []*VerificationStage `protobuf:"bytes,7,rep,name=stages,proto3" json:"stages,omitempty"`
-	// If the status is PENDING or SKIPPED: why, in one line.
+	// If the status is PENDING or SKIPPED: why there is no verdict, in one line.
 	Reason string `protobuf:"bytes,8,opt,name=reason,proto3" json:"reason,omitempty"`
 	// The tokens of the model calls that the verifier made for this verdict (judges).
 	ModelUsage []*ModelCallUsage `protobuf:"bytes,9,rep,name=model_usage,json=modelUsage,proto3" json:"model_usage,omitempty"`
@@ -1001,11 +1001,11 @@ type Verification struct {
 	Compat string `protobuf:"bytes,12,opt,name=compat,proto3" json:"compat,omitempty"`
 	// Rewards for parts of the rollout; may be empty. These rewards do not change `reward`.
 	Spans []*RewardSpan `protobuf:"bytes,13,rep,name=spans,proto3" json:"spans,omitempty"`
-	// If `gym-cli reverify` judged the stored rollout again: when, by which verifier and
-	// how, as a JSON object. Only rows have this field; verifiers never set it.
+	// If `gym-cli reverify` judged the stored rollout again: when, by which verifier and how, as a
+	// JSON object. Only rows have this field; verifiers never set this field.
 	ReverifiedJson []byte `protobuf:"bytes,14,opt,name=reverified_json,json=reverifiedJson,proto3" json:"reverified_json,omitempty"`
-	// If `gym-cli reverify` judged the stored rollout again: the verdicts before this one,
-	// the oldest first, as a JSON array of verifications. Only rows have this field.
+	// If `gym-cli reverify` judged the stored rollout again: the earlier verdicts, with the oldest
+	// verdict first, as a JSON array of verifications. Only rows have this field.
 	PreviousJson  []byte `protobuf:"bytes,15,opt,name=previous_json,json=previousJson,proto3" json:"previous_json,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1222,8 +1222,8 @@ func (x *ModelCallUsage) GetOutputTokens() int64 {
 // How the time of one call was spent, in microseconds. Zero means not measured.
 type CallTimings struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The time that the call waited, because of a limit of concurrent calls, before it was
-	// sent.
+	// The time that the call waited before it was sent, because a limit of concurrent calls was
+	// reached.
 	QueueUs uint64 `protobuf:"varint,1,opt,name=queue_us,json=queueUs,proto3" json:"queue_us,omitempty"`
 	// The time from sending the call to the complete answer, as measured by the caller.
 	TotalUs uint64 `protobuf:"varint,2,opt,name=total_us,json=totalUs,proto3" json:"total_us,omitempty"`
@@ -1928,9 +1928,9 @@ func (x *Program) GetVersion() string {
 	return ""
 }
 
-// An image or another medium, which is sent once. Instead of a URL, items have
-// `gymmesh-media:` and the medium's digest. To restore an item, replace the
-// reference by the data URL `data:<media_type>;base64,<data>`.
+// An image or another medium, which is sent only once in a rollout. In items, the URL is replaced
+// by `gymmesh-media:` and the medium's digest. To restore an item, replace the reference by the
+// data URL `data:<media_type>;base64,<data>`.
 type Media struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The digest of `data`: `sha256:` and 64 hexadecimal digits.
@@ -2049,9 +2049,9 @@ type SandboxOpened struct {
 	Sandbox *v11.SandboxRef `protobuf:"bytes,1,opt,name=sandbox,proto3" json:"sandbox,omitempty"`
 	// What the sandbox is for, such as `workspace`.
 	Role string `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"`
-	// How the sandbox ended. Absent: the sandbox was still running when the rollout ended,
-	// and ends with the session. Only rows and folded rollouts have this field. The value
-	// is copied from the event SandboxEnded.
+	// How the sandbox ended. Absent: the sandbox was still running when the rollout ended, and ends
+	// with the session. Only rows, and rollouts built from their events (folded rollouts), have this
+	// field. The value is copied from the event SandboxEnded.
 	End           *SandboxEnd `protobuf:"bytes,3,opt,name=end,proto3,oneof" json:"end,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3196,7 +3196,8 @@ func (x *Failed) GetDurationUs() uint64 {
 // A value that a custom agent keeps with the rollout.
 type Annotation struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The annotation's name, which begins with the agent's name to avoid clashes.
+	// The annotation's name, which begins with the agent's name so that keys of different agents
+	// differ.
 	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
 	// The annotation's value, any JSON value.
 	ValueJson []byte `protobuf:"bytes,2,opt,name=value_json,json=valueJson,proto3" json:"value_json,omitempty"`

@@ -42,18 +42,17 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// The record of one rollout. A completed rollout has `verification` and `stop_reason`.
-// A failed rollout has `failure` and everything that happened before the failure.
+// The record of one rollout. A completed rollout has `verification` and `stop_reason`. A failed
+// rollout has `failure` and the calls, items and counts from before the failure.
 type Row struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The Responses parameters with which the agent called the model: the task's
-	// parameters, with the agent's defaults and the session's tools. `input` is always the
-	// task's input. Images in `media` are replaced by their digests. A rollout that never
-	// started has the task's parameters. If a program ran as the agent, this key and
-	// `response` have the parameters that an agent without a program would send. The
-	// program's own request is in an annotation `AGENT.gateway_request` of its model call.
-	// If a call has no such annotation, its request is in the annotation of the nearest
-	// earlier call of the same actor.
+	// The Responses parameters with which the agent called the model: the task's parameters, with the
+	// agent's defaults and the session's tools. `input` is always the task's input. Images in `media`
+	// are replaced by their digests. If the rollout never started: the task's parameters. If a
+	// program ran as the agent, this key and `response` have the parameters that an agent without a
+	// program would send. The program's own request is in an annotation `AGENT.gateway_request` of
+	// its model call. If a call has no such annotation, its request is in the annotation of the
+	// nearest earlier call of the same actor.
 	ResponsesCreateParamsJson []byte `protobuf:"bytes,1,opt,name=responses_create_params_json,json=responsesCreateParamsJson,proto3" json:"responses_create_params_json,omitempty"`
 	// The first items of the conversation, set only if the agent or the environment added
 	// items to the task's input. The model read `first_items`, and then `response.output`.
@@ -123,9 +122,9 @@ type Row struct {
 	// If a program ran as the agent: the version that the program reports; empty if
 	// unknown.
 	ProgramVersion string `protobuf:"bytes,32,opt,name=program_version,json=programVersion,proto3" json:"program_version,omitempty"`
-	// An object with those keys of the task's row that have the same name as a key of
-	// Row. If the task's `metadata` is an object, also the keys of `metadata` that have
-	// the same name as a key of RowMetadata.
+	// An object with the keys of the task row whose names are also keys of Row. If the task's
+	// `metadata` is an object, also the keys of `metadata` that have the same name as a key of
+	// RowMetadata.
 	TaskExtrasJson []byte `protobuf:"bytes,29,opt,name=task_extras_json,json=taskExtrasJson,proto3" json:"task_extras_json,omitempty"`
 	// All other keys of the task's row, then the keys of the verdict's evidence that no
 	// other key of the row has.
@@ -402,9 +401,9 @@ type RowResponse struct {
 	// The name of the model that answered last. If the endpoint sent no name: the name of
 	// the model service.
 	Model string `protobuf:"bytes,4,opt,name=model,proto3" json:"model,omitempty"`
-	// `failed` if the rollout failed. If it did not fail and `incomplete_details` is set:
-	// `incomplete`. In all other cases: the status of the final answer, or `completed` if
-	// the final answer has no status.
+	// `failed` if the rollout failed. If the rollout did not fail and `incomplete_details` is set:
+	// `incomplete`. In all other cases: the status of the final answer, or `completed` if the final
+	// answer has no status.
 	Status string `protobuf:"bytes,5,opt,name=status,proto3" json:"status,omitempty"`
 	// The final answer's error, as JSON.
 	ErrorJson []byte `protobuf:"bytes,6,opt,name=error_json,json=errorJson,proto3,oneof" json:"error_json,omitempty"`
@@ -612,10 +611,10 @@ type RowMetadata struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The number of model calls that the root agent made.
 	StepsTaken uint32 `protobuf:"varint,1,opt,name=steps_taken,json=stepsTaken,proto3" json:"steps_taken,omitempty"`
-	// The names of the called tools, in the order in which each was first called.
+	// The names of the called tools, in the order of the first call of each tool.
 	ToolsUsed []string `protobuf:"bytes,2,rep,name=tools_used,json=toolsUsed,proto3" json:"tools_used,omitempty"`
-	// For each tool and each outcome: how many calls had this outcome. The entries are in
-	// the order in which the first call of each entry was answered.
+	// The number of calls for each tool and outcome. The entries are in the order in which the first
+	// call of each entry was answered.
 	ToolOutcomes []*ToolOutcomeCount `protobuf:"bytes,3,rep,name=tool_outcomes,json=toolOutcomes,proto3" json:"tool_outcomes,omitempty"`
 	// Whether the rollout has a reward.
 	Verified bool `protobuf:"varint,4,opt,name=verified,proto3" json:"verified,omitempty"`
@@ -718,7 +717,7 @@ func (x *RowMetadata) GetOverlayJson() []byte {
 	return nil
 }
 
-// How many calls of a tool had an outcome.
+// The number of calls of one tool with one outcome.
 type ToolOutcomeCount struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The tool's name.
@@ -783,7 +782,7 @@ func (x *ToolOutcomeCount) GetCalls() uint32 {
 	return 0
 }
 
-// Times of a rollout. All but `started_at` are in microseconds.
+// Times of a rollout. All values except `started_at` are in microseconds.
 type RowTimings struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// When the rollout started, in seconds since 1970.
@@ -926,8 +925,8 @@ type ModelCall struct {
 	// For a call captured from a program: the parts of the program's request that the
 	// gateway did not send to the model service.
 	LeftOut []string `protobuf:"bytes,24,rep,name=left_out,json=leftOut,proto3" json:"left_out,omitempty"`
-	// If the answer was chosen among scored texts instead of sampled: the texts that the
-	// model scored. One of these texts is the answer.
+	// If the agent chose the answer among scored texts instead of sampling the answer: the texts that
+	// the model scored. One of these texts is the answer.
 	Choices       []*v11.ScoredChoice `protobuf:"bytes,25,rep,name=choices,proto3" json:"choices,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1238,8 +1237,7 @@ func (x *ToolCall) GetReward() float64 {
 	return 0
 }
 
-// A turn of the environment, its reply to the model. The items of the turn are in the
-// conversation.
+// A turn is a reply of the environment to the model. The items of the turn are in the conversation.
 type Turn struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The turn's number, from 1.
@@ -1418,8 +1416,8 @@ type RowFailure struct {
 	Component string `protobuf:"bytes,4,opt,name=component,proto3" json:"component,omitempty"`
 	// The id of the model call or function call that failed; empty if no call failed.
 	CallId string `protobuf:"bytes,5,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
-	// If `gym-cli reverify` could not judge the stored rollout: when the command tried
-	// and with which verifier, in the form of Verification's `reverified`.
+	// If `gym-cli reverify` could not judge the stored rollout: the time of the command and the
+	// verifier, in the form of Verification's `reverified`.
 	ReverifiedJson []byte `protobuf:"bytes,6,opt,name=reverified_json,json=reverifiedJson,proto3" json:"reverified_json,omitempty"`
 	// If `gym-cli reverify` could not judge the stored rollout: the previous verdicts, in
 	// the form of Verification's `previous`.

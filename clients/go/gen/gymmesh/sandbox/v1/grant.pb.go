@@ -27,8 +27,8 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// The id of a sandbox, and the image from which the sandbox was made. A SandboxRef is
-// safe to store, because it gives no access to the sandbox.
+// The id of a sandbox, and the image from which the sandbox was made. A SandboxRef is safe to
+// store, because a SandboxRef gives no access to the sandbox.
 type SandboxRef struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The sandbox's id, unique at its instance.

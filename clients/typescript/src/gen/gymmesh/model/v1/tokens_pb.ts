@@ -128,13 +128,12 @@ export const ConstrainedSpanSchema: GenMessage<ConstrainedSpan> = /*@__PURE__*/
 
 /**
  * A tensor that belongs to the tokens of a call, such as routed experts, a teacher's log
- * probabilities or values. The tensor has one row for each token of a range.
- * Tokens are counted over the call's whole prompt and output. A call carries only
- * rows that earlier calls of the conversation do not have. A call that is a fork has the
- * rows from the first token of its prompt on. If two calls of a conversation have a row
- * for the same token, a reader must use the row of the earlier call, because the model
- * sampled with it. The last output token usually has no row, because no forward pass read
- * that token. The next call then has that row.
+ * probabilities or values. The tensor has one row for each token of a range. Tokens are counted
+ * over the call's whole prompt and output. A call carries only rows that earlier calls of the
+ * conversation do not have. A call that is a fork has rows for all tokens, beginning with the first
+ * token of the prompt. If two calls of a conversation have a row for the same token, a reader must
+ * use the row of the earlier call, because the model sampled with it. The last output token usually
+ * has no row, because no forward pass read that token. The next call then has that row.
  *
  * @generated from message gymmesh.model.v1.SideData
  */
@@ -147,15 +146,15 @@ export type SideData = Message<"gymmesh.model.v1.SideData"> & {
   name: string;
 
   /**
-   * The type of each number, as numpy names it: `int8`, `uint8`, `int16`, `uint16`,
-   * `int32`, `float16`, `bfloat16` or `float32`. The numbers are little-endian.
+   * The type of each number, by its name in numpy: `int8`, `uint8`, `int16`, `uint16`, `int32`,
+   * `float16`, `bfloat16` or `float32`. The numbers are little-endian.
    *
    * @generated from field: string dtype = 2;
    */
   dtype: string;
 
   /**
-   * The shape of one token's row; empty: a row is one number. No dimension is zero.
+   * The shape of the row of one token. Empty: the row is one number. No dimension is zero.
    *
    * @generated from field: repeated uint32 shape = 3;
    */
@@ -186,11 +185,11 @@ export type SideData = Message<"gymmesh.model.v1.SideData"> & {
   data: Uint8Array;
 
   /**
-   * Where the model service stored the numbers, as a `file:` URL; empty if `data` has
-   * them. The URL ends with `/XY/DIGEST`: the digest in lower-case hexadecimal digits, in
-   * a folder named by the digest's first two digits. The file was complete before the
-   * answer was sent. A reader that cannot access the folder calls ReadSideData of the
-   * model service. The service may delete the oldest files (configuration `side_data`).
+   * Where the model service stored the numbers, as a `file:` URL; empty if `data` has the numbers.
+   * The URL ends with `/XY/DIGEST`: the digest in lower-case hexadecimal digits, in a folder named
+   * by the digest's first two digits. The file was complete before the answer was sent. A reader
+   * that cannot access the folder calls ReadSideData of the model service. The service may delete
+   * the oldest files (configuration `side_data`).
    *
    * @generated from field: string location = 7;
    */
@@ -212,7 +211,7 @@ export const SideDataSchema: GenMessage<SideData> = /*@__PURE__*/
   messageDesc(file_gymmesh_model_v1_tokens, 3);
 
 /**
- * A declaration that a prompt does not begin with the tokens of the parent call.
+ * A Fork states that a prompt does not begin with the tokens of the parent call.
  *
  * @generated from message gymmesh.model.v1.Fork
  */
@@ -269,8 +268,8 @@ export type TokenCapture = Message<"gymmesh.model.v1.TokenCapture"> & {
   outputTokenIds: Uint8Array;
 
   /**
-   * The log probability of each of `output_token_ids`, as a little-endian float32; empty
-   * if log probabilities were not captured.
+   * The log probability of each token in `output_token_ids`, as a little-endian float32; empty if
+   * log probabilities were not captured.
    *
    * @generated from field: bytes logprobs = 3;
    */
@@ -300,8 +299,8 @@ export type TokenCapture = Message<"gymmesh.model.v1.TokenCapture"> & {
   promptPrefixTokens: number;
 
   /**
-   * The SHA-256 of the tokenizer and chat template; may be empty. A trainer can compare
-   * this digest with that of its own tokenizer and chat template.
+   * The SHA-256 of the tokenizer and chat template; may be empty. A trainer can compare this digest
+   * with the digest of the trainer's own tokenizer and chat template.
    *
    * @generated from field: bytes tokenizer_digest = 7;
    */

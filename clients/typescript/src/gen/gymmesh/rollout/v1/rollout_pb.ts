@@ -179,10 +179,10 @@ export const FailureSchema: GenMessage<Failure> = /*@__PURE__*/
  */
 export type RewardComponent = Message<"gymmesh.rollout.v1.RewardComponent"> & {
   /**
-   * The component's name, the same for every task of an environment. A component with
-   * the name of an actor (ModelCallCompleted.actor) is that actor's reward. Trainers that
-   * learn from each actor's conversation use this reward. If an actor has no component,
-   * the trainers use the scalar reward.
+   * The component's name, the same for every task of an environment. A component with the name of
+   * an actor (ModelCallCompleted.actor) is the reward of this actor. Trainers that learn from each
+   * actor's conversation use this reward. If an actor has no component, the trainers use the scalar
+   * reward.
    *
    * @generated from field: string name = 1;
    */
@@ -196,7 +196,8 @@ export type RewardComponent = Message<"gymmesh.rollout.v1.RewardComponent"> & {
   value: number;
 
   /**
-   * The component's weight in the scalar reward, if the scalar is a weighted sum.
+   * The component's weight in the scalar reward, if the scalar reward is a weighted sum of
+   * components.
    *
    * @generated from field: optional double weight = 3;
    */
@@ -262,8 +263,7 @@ export type RewardSpan = Message<"gymmesh.rollout.v1.RewardSpan"> & {
   firstToken?: number | undefined;
 
   /**
-   * The index of the output token before which the range ends, in the call
-   * `last_call_id`.
+   * The index of the first output token after the range, in the call `last_call_id`.
    *
    * @generated from field: optional uint32 end_token = 7;
    */
@@ -278,9 +278,9 @@ export const RewardSpanSchema: GenMessage<RewardSpan> = /*@__PURE__*/
   messageDesc(file_gymmesh_rollout_v1_rollout, 3);
 
 /**
- * The state of a session when its rollout has stopped. With this state, the rollout can
- * be judged again. The state may contain expected answers. So the row has the state, but
- * exports and bundles omit it.
+ * The state of a session at the end of the rollout. With this state, the rollout can be judged
+ * again. The state may contain expected answers. So the row has the state, but exports and bundles
+ * omit it.
  *
  * @generated from message gymmesh.rollout.v1.FinalState
  */
@@ -386,21 +386,21 @@ export type Verification = Message<"gymmesh.rollout.v1.Verification"> & {
   verifier: string;
 
   /**
-   * The verifier's version, which changes whenever verdicts may change.
+   * The verifier's version, which changes when the verifier's verdicts can change.
    *
    * @generated from field: string verifier_version = 6;
    */
   verifierVersion: string;
 
   /**
-   * The verifier's steps and how long each took.
+   * The verifier's steps and how long each step took.
    *
    * @generated from field: repeated gymmesh.rollout.v1.VerificationStage stages = 7;
    */
   stages: VerificationStage[];
 
   /**
-   * If the status is PENDING or SKIPPED: why, in one line.
+   * If the status is PENDING or SKIPPED: why there is no verdict, in one line.
    *
    * @generated from field: string reason = 8;
    */
@@ -447,16 +447,16 @@ export type Verification = Message<"gymmesh.rollout.v1.Verification"> & {
   spans: RewardSpan[];
 
   /**
-   * If `gym-cli reverify` judged the stored rollout again: when, by which verifier and
-   * how, as a JSON object. Only rows have this field; verifiers never set it.
+   * If `gym-cli reverify` judged the stored rollout again: when, by which verifier and how, as a
+   * JSON object. Only rows have this field; verifiers never set this field.
    *
    * @generated from field: bytes reverified_json = 14;
    */
   reverifiedJson: Uint8Array;
 
   /**
-   * If `gym-cli reverify` judged the stored rollout again: the verdicts before this one,
-   * the oldest first, as a JSON array of verifications. Only rows have this field.
+   * If `gym-cli reverify` judged the stored rollout again: the earlier verdicts, with the oldest
+   * verdict first, as a JSON array of verifications. Only rows have this field.
    *
    * @generated from field: bytes previous_json = 15;
    */
@@ -519,8 +519,8 @@ export const ModelCallUsageSchema: GenMessage<ModelCallUsage> = /*@__PURE__*/
  */
 export type CallTimings = Message<"gymmesh.rollout.v1.CallTimings"> & {
   /**
-   * The time that the call waited, because of a limit of concurrent calls, before it was
-   * sent.
+   * The time that the call waited before it was sent, because a limit of concurrent calls was
+   * reached.
    *
    * @generated from field: uint64 queue_us = 1;
    */
@@ -914,9 +914,9 @@ export const ProgramSchema: GenMessage<Program> = /*@__PURE__*/
   messageDesc(file_gymmesh_rollout_v1_rollout, 12);
 
 /**
- * An image or another medium, which is sent once. Instead of a URL, items have
- * `gymmesh-media:` and the medium's digest. To restore an item, replace the
- * reference by the data URL `data:<media_type>;base64,<data>`.
+ * An image or another medium, which is sent only once in a rollout. In items, the URL is replaced
+ * by `gymmesh-media:` and the medium's digest. To restore an item, replace the reference by the
+ * data URL `data:<media_type>;base64,<data>`.
  *
  * @generated from message gymmesh.rollout.v1.Media
  */
@@ -994,9 +994,9 @@ export type SandboxOpened = Message<"gymmesh.rollout.v1.SandboxOpened"> & {
   role: string;
 
   /**
-   * How the sandbox ended. Absent: the sandbox was still running when the rollout ended,
-   * and ends with the session. Only rows and folded rollouts have this field. The value
-   * is copied from the event SandboxEnded.
+   * How the sandbox ended. Absent: the sandbox was still running when the rollout ended, and ends
+   * with the session. Only rows, and rollouts built from their events (folded rollouts), have this
+   * field. The value is copied from the event SandboxEnded.
    *
    * @generated from field: optional gymmesh.rollout.v1.SandboxEnd end = 3;
    */
@@ -1666,7 +1666,8 @@ export const FailedSchema: GenMessage<Failed> = /*@__PURE__*/
  */
 export type Annotation = Message<"gymmesh.rollout.v1.Annotation"> & {
   /**
-   * The annotation's name, which begins with the agent's name to avoid clashes.
+   * The annotation's name, which begins with the agent's name so that keys of different agents
+   * differ.
    *
    * @generated from field: string key = 1;
    */

@@ -39,21 +39,20 @@ export const file_gymmesh_row_v1_row: GenFile = /*@__PURE__*/
   fileDesc("ChhneW1tZXNoL3Jvdy92MS9yb3cucHJvdG8SDmd5bW1lc2gucm93LnYxIrYKCgNSb3cSLAoccmVzcG9uc2VzX2NyZWF0ZV9wYXJhbXNfanNvbhgBIAEoDEIGiqAZAhABEi8KC2ZpcnN0X2l0ZW1zGAIgAygLMhouZ3ltbWVzaC5yZXNwb25zZXMudjEuSXRlbRI1CghyZXNwb25zZRgDIAEoCzIbLmd5bW1lc2gucm93LnYxLlJvd1Jlc3BvbnNlQgaKoBkCEAESGwoGcmV3YXJkGAQgASgBQgaKoBkCEAFIAIgBARIXCgd0YXNrX2lkGAUgASgJQgaKoBkCEAESGgoKcm9sbG91dF9pZBgGIAEoCUIGiqAZAhABEhYKBnJ1bl9pZBgHIAEoCUIGiqAZAhABEhwKDHJlcGVhdF9pbmRleBgIIAEoDUIGiqAZAhABEhcKB2F0dGVtcHQYCSABKA1CBoqgGQIQARIbCgtlbnZpcm9ubWVudBgKIAEoCUIGiqAZAhABEhUKBWFnZW50GAsgASgJQgaKoBkCEAESEQoEc2VlZBgMIAEoA0gBiAEBEisKBHRhZ3MYDSADKAsyHS5neW1tZXNoLnJvdy52MS5Sb3cuVGFnc0VudHJ5EjYKDHZlcmlmaWNhdGlvbhgOIAEoCzIgLmd5bW1lc2gucm9sbG91dC52MS5WZXJpZmljYXRpb24SOAoLZmluYWxfc3RhdGUYDyABKAsyHi5neW1tZXNoLnJvbGxvdXQudjEuRmluYWxTdGF0ZUgCiAEBEjMKC3N0b3BfcmVhc29uGBAgASgOMh4uZ3ltbWVzaC5yb2xsb3V0LnYxLlN0b3BSZWFzb24SEwoLc3RvcF9kZXRhaWwYESABKAkSNQoIbWV0YWRhdGEYEiABKAsyGy5neW1tZXNoLnJvdy52MS5Sb3dNZXRhZGF0YUIGiqAZAhABEjcKC21vZGVsX3VzYWdlGBMgAygLMiIuZ3ltbWVzaC5yb2xsb3V0LnYxLk1vZGVsQ2FsbFVzYWdlEiUKBmFjdG9ycxgUIAMoCzIVLmd5bW1lc2gucm93LnYxLkFjdG9yEigKBWNhbGxzGBUgAygLMhkuZ3ltbWVzaC5yb3cudjEuTW9kZWxDYWxsEiwKCnRvb2xfY2FsbHMYFiADKAsyGC5neW1tZXNoLnJvdy52MS5Ub29sQ2FsbBIjCgV0dXJucxgXIAMoCzIULmd5bW1lc2gucm93LnYxLlR1cm4SKwoHZmFpbHVyZRgYIAEoCzIaLmd5bW1lc2gucm93LnYxLlJvd0ZhaWx1cmUSMwoLYW5ub3RhdGlvbnMYGSADKAsyHi5neW1tZXNoLnJvbGxvdXQudjEuQW5ub3RhdGlvbhIoCgVtZWRpYRgaIAMoCzIZLmd5bW1lc2gucm9sbG91dC52MS5NZWRpYRI0CglzYW5kYm94ZXMYGyADKAsyIS5neW1tZXNoLnJvbGxvdXQudjEuU2FuZGJveE9wZW5lZBI2Cgdwcm9ncmFtGBwgASgLMiAuZ3ltbWVzaC5yb2xsb3V0LnYxLlByb2dyYW1FbmRlZEgDiAEBEhQKDHByb2dyYW1fbmFtZRgfIAEoCRIXCg9wcm9ncmFtX3ZlcnNpb24YICABKAkSGAoQdGFza19leHRyYXNfanNvbhgdIAEoDBIUCgxvdmVybGF5X2pzb24YHiABKAwaKwoJVGFnc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAFCCQoHX3Jld2FyZEIHCgVfc2VlZEIOCgxfZmluYWxfc3RhdGVCCgoIX3Byb2dyYW0i+QIKC1Jvd1Jlc3BvbnNlEhIKAmlkGAEgASgJQgaKoBkCEAESFgoGb2JqZWN0GAIgASgJQgaKoBkCEAESGgoKY3JlYXRlZF9hdBgDIAEoAUIGiqAZAhABEhUKBW1vZGVsGAQgASgJQgaKoBkCEAESFgoGc3RhdHVzGAUgASgJQgaKoBkCEAESHwoKZXJyb3JfanNvbhgGIAEoDEIGiqAZAhABSACIAQESLAoXaW5jb21wbGV0ZV9kZXRhaWxzX2pzb24YByABKAxCBoqgGQIQAUgBiAEBEjIKBm91dHB1dBgIIAMoCzIaLmd5bW1lc2gucmVzcG9uc2VzLnYxLkl0ZW1CBoqgGQIQARIvCgV1c2FnZRgJIAEoCzIYLmd5bW1lc2gucm93LnYxLlVzYWdlU3VtQgaKoBkCEAESFAoMb3ZlcmxheV9qc29uGAogASgMQg0KC19lcnJvcl9qc29uQhoKGF9pbmNvbXBsZXRlX2RldGFpbHNfanNvbiLTAQoIVXNhZ2VTdW0SHAoMaW5wdXRfdG9rZW5zGAEgASgDQgaKoBkCEAESMwoNY2FjaGVkX3Rva2VucxgCIAEoA0IciqAZGBABOhRpbnB1dF90b2tlbnNfZGV0YWlscxIdCg1vdXRwdXRfdG9rZW5zGAMgASgDQgaKoBkCEAESNwoQcmVhc29uaW5nX3Rva2VucxgEIAEoA0IdiqAZGRABOhVvdXRwdXRfdG9rZW5zX2RldGFpbHMSHAoMdG90YWxfdG9rZW5zGAUgASgDQgaKoBkCEAEiogIKC1Jvd01ldGFkYXRhEhsKC3N0ZXBzX3Rha2VuGAEgASgNQgaKoBkCEAESGgoKdG9vbHNfdXNlZBgCIAMoCUIGiqAZAhABEj8KDXRvb2xfb3V0Y29tZXMYAyADKAsyIC5neW1tZXNoLnJvdy52MS5Ub29sT3V0Y29tZUNvdW50QgaKoBkCEAESGAoIdmVyaWZpZWQYBCABKAhCBoqgGQIQARIRCgRzZWVkGAUgASgDSACIAQESGAoQd2VpZ2h0c192ZXJzaW9ucxgGIAMoBBIzCgd0aW1pbmdzGAcgASgLMhouZ3ltbWVzaC5yb3cudjEuUm93VGltaW5nc0IGiqAZAhABEhQKDG92ZXJsYXlfanNvbhgIIAEoDEIHCgVfc2VlZCJ5ChBUb29sT3V0Y29tZUNvdW50EhQKBG5hbWUYASABKAlCBoqgGQIQARI4CgdvdXRjb21lGAIgASgOMh8uZ3ltbWVzaC5yb2xsb3V0LnYxLlRvb2xPdXRjb21lQgaKoBkCEAESFQoFY2FsbHMYAyABKA1CBoqgGQIQASKUAQoKUm93VGltaW5ncxIaCgpzdGFydGVkX2F0GAEgASgBQgaKoBkCEAESGwoLZHVyYXRpb25fdXMYAiABKARCBoqgGQIQARIYCghtb2RlbF91cxgDIAEoBEIGiqAZAhABEhgKCHRvb2xzX3VzGAQgASgEQgaKoBkCEAESGQoJdmVyaWZ5X3VzGAUgASgEQgaKoBkCEAEi1QcKCU1vZGVsQ2FsbBIXCgdjYWxsX2lkGAEgASgJQgaKoBkCEAESFgoOcGFyZW50X2NhbGxfaWQYAiABKAkSEAoIZGV0YWNoZWQYAyABKAgSDQoFYWN0b3IYBCABKAkSFQoFbW9kZWwYBSABKAlCBoqgGQIQARIZCgl0cmFpbmFibGUYBiABKAhCBoqgGQIQARIqCgRsaW5rGAcgASgOMhwuZ3ltbWVzaC5yb2xsb3V0LnYxLkNhbGxMaW5rEhEKCXNpZGVfY2FsbBgIIAEoCRIpCgRmb3JrGAkgASgLMhYuZ3ltbWVzaC5tb2RlbC52MS5Gb3JrSACIAQESIgoCaWQYCiABKAlCEYqgGQ0KC3Jlc3BvbnNlX2lkSAGIAQESEwoGc3RhdHVzGAsgASgJSAKIAQESLwoFdXNhZ2UYDCABKAsyGy5neW1tZXNoLnJlc3BvbnNlcy52MS5Vc2FnZUgDiAEBEkgKEmluY29tcGxldGVfZGV0YWlscxgNIAEoCzInLmd5bW1lc2gucmVzcG9uc2VzLnYxLkluY29tcGxldGVEZXRhaWxzSASIAQESNwoFZXJyb3IYDiABKAsyIy5neW1tZXNoLnJlc3BvbnNlcy52MS5SZXNwb25zZUVycm9ySAWIAQESFwoKZmlyc3RfaXRlbRgPIAEoDUgGiAEBEhoKCml0ZW1fY291bnQYECABKA1CBoqgGQIQARIVCg1jb250ZXh0X2NvdW50GBEgASgNEhwKDGFuc3dlcl9jb3VudBgSIAEoDUIGiqAZAhABEikKBWl0ZW1zGBMgAygLMhouZ3ltbWVzaC5yZXNwb25zZXMudjEuSXRlbRIzCgZ0b2tlbnMYFCABKAsyHi5neW1tZXNoLm1vZGVsLnYxLlRva2VuQ2FwdHVyZUgHiAEBEjAKB3RpbWluZ3MYFSABKAsyHy5neW1tZXNoLnJvbGxvdXQudjEuQ2FsbFRpbWluZ3MSLgoHcmV0cmllcxgWIAMoCzIdLmd5bW1lc2gubW9kZWwudjEuQ2FsbFJldHJpZXMSHAoUcmVwbGFjZWRfcGFyYW1zX2pzb24YFyABKAwSEAoIbGVmdF9vdXQYGCADKAkSMQoHY2hvaWNlcxgZIAMoCzIgLmd5bW1lc2gucm9sbG91dC52MS5TY29yZWRDaG9pY2VCBwoFX2ZvcmtCBQoDX2lkQgkKB19zdGF0dXNCCAoGX3VzYWdlQhUKE19pbmNvbXBsZXRlX2RldGFpbHNCCAoGX2Vycm9yQg0KC19maXJzdF9pdGVtQgkKB190b2tlbnMi6wEKCFRvb2xDYWxsEhcKB2NhbGxfaWQYASABKAlCBoqgGQIQARIUCgRuYW1lGAIgASgJQgaKoBkCEAESFQoNbW9kZWxfY2FsbF9pZBgDIAEoCRINCgVhY3RvchgEIAEoCRI4CgdvdXRjb21lGAUgASgOMh8uZ3ltbWVzaC5yb2xsb3V0LnYxLlRvb2xPdXRjb21lQgaKoBkCEAESMAoHdGltaW5ncxgGIAEoCzIfLmd5bW1lc2gucm9sbG91dC52MS5DYWxsVGltaW5ncxITCgZyZXdhcmQYByABKAFIAIgBAUIJCgdfcmV3YXJkImEKBFR1cm4SFAoEdHVybhgBIAEoDUIGiqAZAhABEhUKDW1vZGVsX2NhbGxfaWQYAiABKAkSEwoGcmV3YXJkGAMgASgBSACIAQESDAoEZG9uZRgEIAEoCEIJCgdfcmV3YXJkIr4BCgVBY3RvchIUCgRuYW1lGAEgASgJQgaKoBkCEAESFgoGbW9kZWxzGAIgAygJQgaKoBkCEAESGwoLbW9kZWxfY2FsbHMYAyABKA1CBoqgGQIQARIZCgl0cmFpbmFibGUYBCABKAhCBoqgGQIQARITCgZyZXdhcmQYBSABKAFIAIgBARIvCgV1c2FnZRgGIAEoCzIYLmd5bW1lc2gucm93LnYxLlVzYWdlU3VtQgaKoBkCEAFCCQoHX3Jld2FyZCL3AQoKUm93RmFpbHVyZRI2Cghib3VuZGFyeRgBIAEoDjIcLmd5bW1lc2gucm9sbG91dC52MS5Cb3VuZGFyeUIGiqAZAhABEjEKBnN0YXR1cxgCIAEoCzIZLmd5bW1lc2gucm93LnYxLlJvd1N0YXR1c0IGiqAZAhABEhoKCnJldHJ5X3NhZmUYAyABKAhCBoqgGQIQARIZCgljb21wb25lbnQYBCABKAlCBoqgGQIQARIXCgdjYWxsX2lkGAUgASgJQgaKoBkCEAESFwoPcmV2ZXJpZmllZF9qc29uGAYgASgMEhUKDXByZXZpb3VzX2pzb24YByABKAwixgEKCVJvd1N0YXR1cxIUCgRjb2RlGAEgASgFQgaKoBkCEAESFwoHbWVzc2FnZRgCIAEoCUIGiqAZAhABEhYKBnJlYXNvbhgDIAEoCUIGiqAZAhABEkEKCG1ldGFkYXRhGAQgAygLMicuZ3ltbWVzaC5yb3cudjEuUm93U3RhdHVzLk1ldGFkYXRhRW50cnlCBoqgGQIQARovCg1NZXRhZGF0YUVudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAFCcAoRaW8uZ3ltbWVzaC5yb3cudjFCCFJvd1Byb3RvUAFaPmdpdGh1Yi5jb20vZ3ltbWVzaC9neW1tZXNoL2NsaWVudHMvZ28vZ2VuL2d5bW1lc2gvcm93L3YxO3Jvd3YxqgIOR3ltbWVzaC5Sb3cuVjFiBnByb3RvMw", [file_gymmesh_json_v1_json, file_gymmesh_model_v1_retries, file_gymmesh_model_v1_tokens, file_gymmesh_responses_v1_responses, file_gymmesh_rollout_v1_rollout]);
 
 /**
- * The record of one rollout. A completed rollout has `verification` and `stop_reason`.
- * A failed rollout has `failure` and everything that happened before the failure.
+ * The record of one rollout. A completed rollout has `verification` and `stop_reason`. A failed
+ * rollout has `failure` and the calls, items and counts from before the failure.
  *
  * @generated from message gymmesh.row.v1.Row
  */
 export type Row = Message<"gymmesh.row.v1.Row"> & {
   /**
-   * The Responses parameters with which the agent called the model: the task's
-   * parameters, with the agent's defaults and the session's tools. `input` is always the
-   * task's input. Images in `media` are replaced by their digests. A rollout that never
-   * started has the task's parameters. If a program ran as the agent, this key and
-   * `response` have the parameters that an agent without a program would send. The
-   * program's own request is in an annotation `AGENT.gateway_request` of its model call.
-   * If a call has no such annotation, its request is in the annotation of the nearest
-   * earlier call of the same actor.
+   * The Responses parameters with which the agent called the model: the task's parameters, with the
+   * agent's defaults and the session's tools. `input` is always the task's input. Images in `media`
+   * are replaced by their digests. If the rollout never started: the task's parameters. If a
+   * program ran as the agent, this key and `response` have the parameters that an agent without a
+   * program would send. The program's own request is in an annotation `AGENT.gateway_request` of
+   * its model call. If a call has no such annotation, its request is in the annotation of the
+   * nearest earlier call of the same actor.
    *
    * @generated from field: bytes responses_create_params_json = 1;
    */
@@ -273,9 +272,9 @@ export type Row = Message<"gymmesh.row.v1.Row"> & {
   programVersion: string;
 
   /**
-   * An object with those keys of the task's row that have the same name as a key of
-   * Row. If the task's `metadata` is an object, also the keys of `metadata` that have
-   * the same name as a key of RowMetadata.
+   * An object with the keys of the task row whose names are also keys of Row. If the task's
+   * `metadata` is an object, also the keys of `metadata` that have the same name as a key of
+   * RowMetadata.
    *
    * @generated from field: bytes task_extras_json = 29;
    */
@@ -335,9 +334,9 @@ export type RowResponse = Message<"gymmesh.row.v1.RowResponse"> & {
   model: string;
 
   /**
-   * `failed` if the rollout failed. If it did not fail and `incomplete_details` is set:
-   * `incomplete`. In all other cases: the status of the final answer, or `completed` if
-   * the final answer has no status.
+   * `failed` if the rollout failed. If the rollout did not fail and `incomplete_details` is set:
+   * `incomplete`. In all other cases: the status of the final answer, or `completed` if the final
+   * answer has no status.
    *
    * @generated from field: string status = 5;
    */
@@ -454,15 +453,15 @@ export type RowMetadata = Message<"gymmesh.row.v1.RowMetadata"> & {
   stepsTaken: number;
 
   /**
-   * The names of the called tools, in the order in which each was first called.
+   * The names of the called tools, in the order of the first call of each tool.
    *
    * @generated from field: repeated string tools_used = 2;
    */
   toolsUsed: string[];
 
   /**
-   * For each tool and each outcome: how many calls had this outcome. The entries are in
-   * the order in which the first call of each entry was answered.
+   * The number of calls for each tool and outcome. The entries are in the order in which the first
+   * call of each entry was answered.
    *
    * @generated from field: repeated gymmesh.row.v1.ToolOutcomeCount tool_outcomes = 3;
    */
@@ -513,7 +512,7 @@ export const RowMetadataSchema: GenMessage<RowMetadata> = /*@__PURE__*/
   messageDesc(file_gymmesh_row_v1_row, 3);
 
 /**
- * How many calls of a tool had an outcome.
+ * The number of calls of one tool with one outcome.
  *
  * @generated from message gymmesh.row.v1.ToolOutcomeCount
  */
@@ -549,7 +548,7 @@ export const ToolOutcomeCountSchema: GenMessage<ToolOutcomeCount> = /*@__PURE__*
   messageDesc(file_gymmesh_row_v1_row, 4);
 
 /**
- * Times of a rollout. All but `started_at` are in microseconds.
+ * Times of a rollout. All values except `started_at` are in microseconds.
  *
  * @generated from message gymmesh.row.v1.RowTimings
  */
@@ -782,8 +781,8 @@ export type ModelCall = Message<"gymmesh.row.v1.ModelCall"> & {
   leftOut: string[];
 
   /**
-   * If the answer was chosen among scored texts instead of sampled: the texts that the
-   * model scored. One of these texts is the answer.
+   * If the agent chose the answer among scored texts instead of sampling the answer: the texts that
+   * the model scored. One of these texts is the answer.
    *
    * @generated from field: repeated gymmesh.rollout.v1.ScoredChoice choices = 25;
    */
@@ -861,8 +860,7 @@ export const ToolCallSchema: GenMessage<ToolCall> = /*@__PURE__*/
   messageDesc(file_gymmesh_row_v1_row, 7);
 
 /**
- * A turn of the environment, its reply to the model. The items of the turn are in the
- * conversation.
+ * A turn is a reply of the environment to the model. The items of the turn are in the conversation.
  *
  * @generated from message gymmesh.row.v1.Turn
  */
@@ -1003,8 +1001,8 @@ export type RowFailure = Message<"gymmesh.row.v1.RowFailure"> & {
   callId: string;
 
   /**
-   * If `gym-cli reverify` could not judge the stored rollout: when the command tried
-   * and with which verifier, in the form of Verification's `reverified`.
+   * If `gym-cli reverify` could not judge the stored rollout: the time of the command and the
+   * verifier, in the form of Verification's `reverified`.
    *
    * @generated from field: bytes reverified_json = 6;
    */

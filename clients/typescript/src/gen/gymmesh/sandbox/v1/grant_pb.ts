@@ -19,8 +19,8 @@ export const file_gymmesh_sandbox_v1_grant: GenFile = /*@__PURE__*/
   fileDesc("Ch5neW1tZXNoL3NhbmRib3gvdjEvZ3JhbnQucHJvdG8SEmd5bW1lc2guc2FuZGJveC52MSJrCgpTYW5kYm94UmVmEhIKCnNhbmRib3hfaWQYASABKAkSDwoHc2VydmljZRgCIAEoCRITCgtpbnN0YW5jZV9pZBgDIAEoCRINCgVpbWFnZRgEIAEoCRIUCgxpbWFnZV9kaWdlc3QYBSABKAkiiAEKDFNhbmRib3hHcmFudBIvCgdzYW5kYm94GAEgASgLMh4uZ3ltbWVzaC5zYW5kYm94LnYxLlNhbmRib3hSZWYSDQoFbGVhc2UYAiABKAwSDAoEcm9sZRgDIAEoCRIPCgd3b3JrZGlyGAQgASgJEhkKEWV4cGlyZXNfdW5peF9uYW5vGAUgASgGQoIBChVpby5neW1tZXNoLnNhbmRib3gudjFCCkdyYW50UHJvdG9QAVpGZ2l0aHViLmNvbS9neW1tZXNoL2d5bW1lc2gvY2xpZW50cy9nby9nZW4vZ3ltbWVzaC9zYW5kYm94L3YxO3NhbmRib3h2MaoCEkd5bW1lc2guU2FuZGJveC5WMWIGcHJvdG8z");
 
 /**
- * The id of a sandbox, and the image from which the sandbox was made. A SandboxRef is
- * safe to store, because it gives no access to the sandbox.
+ * The id of a sandbox, and the image from which the sandbox was made. A SandboxRef is safe to
+ * store, because a SandboxRef gives no access to the sandbox.
  *
  * @generated from message gymmesh.sandbox.v1.SandboxRef
  */
