@@ -28,7 +28,7 @@ def write_environment(name: str, parent: Path) -> list[Path]:
     """
     if keyword.iskeyword(name):
         raise ConfigError(
-            f"{name!r} is a Python keyword, so an environment can't have this name. Use "
+            f"{name!r} is a Python keyword, so it is not a valid name of an environment. Use "
             f"another name, such as {name}_task"
         )
     if not _NAME.fullmatch(name):
