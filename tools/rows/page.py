@@ -14,14 +14,14 @@ _HEAD: Final = (
     "A collector writes [a row](../how-to/collecting.md#output-rows), a JSON object, for each "
     "rollout. This page lists the keys of a row. A key without a value is absent, unless the table "
     "says *always*. A row also contains keys that this page does not list: all other keys of the "
-    "task's row, and the keys of the verdict's `evidence`. Values of the types `Item`, `Usage`, "
+    "task row, and the keys of the verdict's `evidence`. Values of the types `Item`, `Usage`, "
     "`IncompleteDetails` and `ResponseError` are objects of OpenAI's Responses API.\n"
 )
 _BYTES: Final = {
     json_pb2.BYTES_FORM_UNSPECIFIED: "text",
     json_pb2.BYTES_FORM_CUT_TEXT: "text",
     json_pb2.BYTES_FORM_INT32: "list of integers",
-    json_pb2.BYTES_FORM_FLOAT32: "list of numbers, null for one that is not finite",
+    json_pb2.BYTES_FORM_FLOAT32: "list of numbers; null for a number that is not finite",
     json_pb2.BYTES_FORM_HEX: "text in hexadecimal digits",
     json_pb2.BYTES_FORM_BASE64: "text in Base64",
 }
@@ -38,7 +38,7 @@ def _sections(contract: Contract) -> Iterator[str]:
         yield ""
         yield " ".join(lines_of(message.comment))
         yield ""
-        yield "| key | value | what it is |"
+        yield "| key | value | meaning |"
         yield "|---|---|---|"
         for column in message.columns:
             if not column.is_overlay:
