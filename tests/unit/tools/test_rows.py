@@ -58,7 +58,7 @@ def test_the_page_says_what_form_a_value_has(tmp_path: Path) -> None:
     assert "| `field_40` | text in Base64 |" in page
     assert "| `field_41` | text in hexadecimal digits |" in page
     assert "| `field_42` | list of integers, always |" in page
-    assert "| `field_43` | list of numbers, null for one that is not finite |" in page
+    assert "| `field_43` | list of numbers; null for a number that is not finite |" in page
     assert "| `field_44` | number or null, always |" in page
 
 
