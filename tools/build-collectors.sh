@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Sets up the clients in other languages and builds their `collect` programs alone, optimised, for
-# `make bench-clients`. The tests build theirs by tools/test-clients.sh.
+# Builds the optimised `collect` programs of the clients in other languages, for `make bench-clients`.
+# The tests use tools/test-clients.sh instead.
 #
-#   tools/build-collectors.sh            all of them
-#   tools/build-collectors.sh go rust    these
+#   tools/build-collectors.sh            builds the programs in all languages
+#   tools/build-collectors.sh go rust    builds the programs in Go and Rust
 set -euo pipefail
 cd "$(dirname "$0")/.."
 languages=("$@")
@@ -16,7 +16,7 @@ fail() {
 
 need() { # need LANGUAGE TOOL…
     for tool in "${@:2}"; do
-        command -v "$tool" >/dev/null || fail "$1 needs $tool, which is not on PATH"
+        command -v "$tool" >/dev/null || fail "the client in $1 needs $tool, but $tool is not on PATH"
     done
 }
 
@@ -26,12 +26,12 @@ for language in "${languages[@]}"; do
     typescript) need typescript node npm ;;
     java) need java java mvn ;;
     rust) need rust cargo ;;
-    *) fail "there is no client in '$language'; there are: go typescript java rust" ;;
+    *) fail "unknown language '$language'; choose from: go typescript java rust" ;;
     esac
 done
 
 for language in "${languages[@]}"; do
-    echo "== $language: its collector"
+    echo "== building the collector in $language"
     case $language in
     go) go -C clients/go build -o ../../.cache/clients/go/collect ./examples/collect ;;
     typescript)

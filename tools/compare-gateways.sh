@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# Runs the gateway suite over our gateway and those of other projects: docs/reference/capture-compared.md.
-# They are installed once from PyPI, each into an interpreter of its own: those that `make bench`
-# compares with, too, into .cache/bench, the others into .cache/gateways. One that can't be installed
-# is named, and the table then says so. `make compare-gateways` calls it; its arguments go to
-# tests/conformance/gateways/compare.py.
+# Runs the gateway suite with our gateway and with other projects' gateways. The results are in
+# docs/reference/capture-compared.md. `make compare-gateways` runs this script, and passes its
+# arguments to tests/conformance/gateways/compare.py.
 #
-#   PYTHON_VERIFIERS, PYTHON_NEMO   as of tools/setup-bench-peers.sh
-#   PYTHON_GATEWAYS                 the interpreter for the others (default: python3.12)
+# The script installs the other gateways once from PyPI, each in a separate virtual environment:
+# verifiers and NeMo Gym in .cache/bench (`make bench` uses them, too), the others in
+# .cache/gateways. If a gateway can't be installed, the script and the table report it as ABSENT.
+#
+#   PYTHON_VERIFIERS, PYTHON_NEMO   see tools/setup-bench-peers.sh
+#   PYTHON_GATEWAYS                 the Python interpreter for the other gateways (default: python3.12)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cache=$PWD/.cache/gateways
@@ -14,16 +16,17 @@ mkdir -p "$cache"
 
 say() { echo "compare-gateways: $*" >&2; }
 
-# install NAME PACKAGE… — into an environment of its own, kept only when all went well.
+# install NAME PACKAGE… installs packages in a new virtual environment. If that fails, the environment
+# is removed.
 install() {
     local name=$1 env=$cache/$1 python=${PYTHON_GATEWAYS:-$(command -v python3.12 || true)}
     shift
     [ -e "$env/installed" ] && return
     if [ -z "$python" ] || ! "$python" -c '' 2>/dev/null; then
-        say "$name: ABSENT (no Python 3.12; PYTHON_GATEWAYS names one)"
+        say "$name: ABSENT (Python 3.12 was not found; set PYTHON_GATEWAYS=/path/to/python3.12)"
         return
     fi
-    say "installing $name (some minutes)"
+    say "installing $name (takes some minutes)"
     rm -rf "$env"
     if "$python" -m venv "$env" &&
         "$env/bin/python" -m pip install -qq --disable-pip-version-check "$@"; then
@@ -31,7 +34,7 @@ install() {
         return
     fi
     rm -rf "$env"
-    say "$name: ABSENT (it could not be installed, see above)"
+    say "$name: ABSENT (pip could not install it: see the output above)"
 }
 
 PEERS="verifiers nemo" tools/setup-bench-peers.sh

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Writes requirements/*.txt: exact versions for every platform and Python from 3.11 on, resolved
-# from pyproject.toml. `tools/lock.sh` keeps what is locked where it still fits;
-# `tools/lock.sh --upgrade` takes the newest of everything. The vllm extra isn't locked: it brings
-# its own torch, which depends on the machine.
+# Writes requirements/*.txt from pyproject.toml: exact versions for every platform and for Python 3.11
+# and newer. `tools/lock.sh` keeps locked versions that still meet pyproject.toml. With
+# `tools/lock.sh --upgrade`, every package gets its newest version. The extra `vllm` isn't locked,
+# because its version of torch depends on the machine.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -18,11 +18,11 @@ compile() {
     echo "requirements/$out.txt"
 }
 
-# dev first: core is then held to the same versions.
+# dev is first, because core then uses the same versions.
 compile dev --extra dev "$@"
 compile core --constraint requirements/dev.txt "$@"
-# What deploy/images/Dockerfile installs: what the services of most meshes need.
+# deploy/images/Dockerfile installs these packages. Most meshes need only these packages.
 compile image --extra consul --extra math --extra mcp --extra openai --extra otel \
     --extra structured-outputs --extra xds --extra docker --constraint requirements/dev.txt "$@"
-# What `make docs` builds the site with, and what it imports to read docstrings.
+# The packages that `make docs` uses: to build the site, and to import modules for their docstrings.
 compile docs tools/docs/requirements.in --constraint requirements/dev.txt "$@"

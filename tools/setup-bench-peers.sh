@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Makes what `make bench` and `make bench-sandboxes` compare with, once: an environment each of
-# verifiers, NeMo Gym and Harbor in .cache/bench (2 GB together). Does nothing for one that is there.
-# A peer that can't be installed is named, and the bench then prints it as ABSENT: this script still
-# ends well. PEERS names those that are wanted.
+# Installs the frameworks that `make bench` and `make bench-sandboxes` compare with (the peers):
+# verifiers, NeMo Gym and Harbor, each in a separate virtual environment in .cache/bench (2 GB
+# together). Skips peers that are already installed. If a peer can't be installed, the script reports
+# the peer and still succeeds, and the bench prints ABSENT for the peer.
 #
-#   PEERS              which (default: "verifiers nemo harbor")
-#   PYTHON_VERIFIERS   the interpreter for verifiers (default: python3.11, else python3)
-#   PYTHON_NEMO        the interpreter for NeMo Gym (default: python3.13)
-#   PYTHON_HARBOR      the interpreter for Harbor (default: python3.12)
+#   PEERS              the peers to install (default: "verifiers nemo harbor")
+#   PYTHON_VERIFIERS   the Python interpreter for verifiers (default: python3.11, else python3)
+#   PYTHON_NEMO        the Python interpreter for NeMo Gym (default: python3.13)
+#   PYTHON_HARBOR      the Python interpreter for Harbor (default: python3.12)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cache=$PWD/.cache/bench
@@ -15,7 +15,8 @@ mkdir -p "$cache"
 
 say() { echo "setup-bench-peers: $*" >&2; }
 
-# install NAME INTERPRETER PACKAGE… — into an environment of its own, kept only when all went well.
+# install NAME INTERPRETER PACKAGE… installs packages in a new virtual environment. If that fails, the
+# environment is removed.
 install() {
     local name=$1 python=$2 env=$cache/$1
     shift 2
@@ -24,24 +25,24 @@ install() {
         return
     fi
     if [ -z "$python" ] || ! "$python" -c '' 2>/dev/null; then
-        say "$name: ABSENT (no interpreter of the version it wants)"
+        say "$name: ABSENT (its Python version was not found; set PYTHON_${name^^}=/path/to/python)"
         return
     fi
-    say "installing $name (some minutes)"
+    say "installing $name (takes some minutes)"
     rm -rf "$env"
     if "$python" -m venv "$env" &&
         "$env/bin/python" -m pip install -qq --disable-pip-version-check "$@"; then
         return
     fi
     rm -rf "$env"
-    say "$name: ABSENT (it could not be installed, see above)"
+    say "$name: ABSENT (pip could not install it: see the output above)"
 }
 
 module=verifiers install verifiers \
     "${PYTHON_VERIFIERS:-$(command -v python3.11 || command -v python3 || true)}" verifiers==0.4.0
-# It asks for the newest patch release of 3.13, which few machines have; any 3.13 runs it.
+# NeMo Gym requires the newest patch release of Python 3.13, but runs with any 3.13.
 module=nemo_gym install nemo \
     "${PYTHON_NEMO:-$(command -v python3.13 || true)}" --ignore-requires-python nemo-gym==0.7.0
-# It runs containers by podman-compose, which Debian's podman has no part for.
+# Harbor starts containers with podman-compose, which is not part of Debian's podman.
 module=harbor install harbor \
     "${PYTHON_HARBOR:-$(command -v python3.12 || true)}" harbor==0.26.0 podman-compose==1.5.0

@@ -1,14 +1,21 @@
 #!/usr/bin/env bash
-# Makes what `make test-bridges` needs, once: for each bridge an environment with the other side in it,
-# and nothing of this project. Does nothing for one that is up to date. Prints the interpreters' paths.
+# Creates the virtual environments for `make test-bridges`, one for each bridge. An environment has the
+# bridge's other project, and nothing of gymmesh. Skips environments that are up to date. Prints the
+# paths of the environments' interpreters.
 #
-#   tools/setup-bridges.sh [NAME...]      (all of tools/bridges where none is named)
+#   tools/setup-bridges.sh [NAME...]      without NAME: all bridges in tools/bridges
+#   tools/setup-bridges.sh --lock NAME    writes the versions of an environment to NAME.lock.txt
 #
-# tools/bridges/NAME.txt pins the other side and says what it is for, NAME.lock.txt has the versions of
-# all that it brings, and NAME.sh, where there is one, installs the rest; it gets the environment's folder.
-# `# python: 3.12` in NAME.txt chooses the interpreter, found as python3.12, below ~/.pyenv, or named by
-# PYTHON_3_12; `# pip: OPTIONS` gives pip further ones. `# environment: OTHER` uses the environment of
-# the bridge OTHER. tools/setup-bridges.sh --lock NAME writes the versions that an environment has.
+# Files in tools/bridges:
+#   NAME.txt        the pinned version of the other project, and the purpose of the bridge
+#   NAME.lock.txt   the versions of all dependencies
+#   NAME.sh         optional: installs the rest. Its argument is the folder of the environment
+#
+# Comments in NAME.txt:
+#   # python: 3.12          the Python version. The script looks for python3.12, in ~/.pyenv, and for
+#                           the path in the variable PYTHON_3_12
+#   # pip: OPTIONS          further options for pip
+#   # environment: OTHER    use the environment of the bridge OTHER
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -20,11 +27,12 @@ fail() {
 
 cache=$PWD/.cache/bridges
 lists=tools/bridges
-# What depends on the machine is not pinned.
+# Packages that depend on the machine are not pinned.
 unpinned='^(# |-e |pip=|nvidia-|cuda-|triton=|torch=)'
 
 if [ "${1:-}" = --lock ]; then
-    [ -x "$cache/${2:?which bridge?}/bin/python" ] || fail "there is no environment $2 yet"
+    [ -x "$cache/${2:?--lock needs the name of a bridge}/bin/python" ] ||
+        fail "the environment of $2 does not exist yet: tools/setup-bridges.sh $2"
     "$cache/$2/bin/python" -m pip freeze --disable-pip-version-check |
         grep -vE "$unpinned" >"$lists/$2.lock.txt"
     exit
@@ -40,32 +48,33 @@ sys.exit(f"{v[0]}.{v[1]}" != w)' "$wanted" 2>/dev/null; then
             return
         fi
     done
-    fail "the bridge $name needs Python $wanted, which was not found;" \
-        "install it, or set $chosen=/path/to/python$wanted"
+    fail "the bridge $name needs Python $wanted, which was not found." \
+        "Install Python $wanted, or set $chosen=/path/to/python$wanted"
 }
 
 make_env() {
     local name=$1 python=$2 env=$cache/$1 locked=() options=() wanted
     wanted=$(cat "$lists/$name".* <("$python" -VV) | sha256sum)
-    # One at a time, where there is flock; the second finds it done. Other environments aren't waited for.
+    # With flock, only one script at a time creates an environment. A second script waits, and then finds
+    # the environment up to date.
     if command -v flock >/dev/null; then
         exec 9>"$cache/$name.lock"
-        flock -w 1800 9 || fail "another setup-bridges.sh has been making $name for half an hour"
+        flock -w 1800 9 || fail "waited 30 minutes for another setup-bridges.sh that creates $name"
     fi
     if [ "$(cat "$env/.gymmesh-setup" 2>/dev/null)" = "$wanted" ]; then
         return
     fi
-    say "making $env (some minutes)"
+    say "creating $env (takes some minutes)"
     rm -rf "$env"
-    "$python" -m venv "$env" || fail "$python can't make a virtual environment"
+    "$python" -m venv "$env" || fail "$python can't create a virtual environment"
     read -ra options < <(sed -nE 's/^# pip: (.+)$/\1/p' "$lists/$name.txt") || true
     [ -f "$lists/$name.lock.txt" ] && locked=(--constraint "$lists/$name.lock.txt")
-    # Large, and kept nowhere else: pip's cache does not need it too.
+    # The packages are large, so pip does not keep a copy in its cache.
     "$env/bin/python" -m pip install -qq --disable-pip-version-check --no-cache-dir \
         "${options[@]}" "${locked[@]}" --requirement "$lists/$name.txt" ||
-        fail "$name: could not be installed, see above"
+        fail "$name: pip could not install the packages: see the output above"
     if [ -f "$lists/$name.sh" ]; then
-        bash "$lists/$name.sh" "$env" >&2 || fail "$name: $lists/$name.sh failed, see above"
+        bash "$lists/$name.sh" "$env" >&2 || fail "$name: $lists/$name.sh failed: see the output above"
     fi
     echo "$wanted" >"$env/.gymmesh-setup"
 }
@@ -74,11 +83,11 @@ if [ $# -eq 0 ]; then
     mapfile -t names < <(basename -a -s .txt $lists/*.txt | grep -v '\.lock$')
     set -- "${names[@]}"
 fi
-# All interpreters are found before anything is made, which takes minutes.
+# The script finds all interpreters first, because the installation takes minutes.
 declare -A pythons
 envs=()
 for name in "$@"; do
-    [ -f "$lists/$name.txt" ] || fail "there is no bridge named $name"
+    [ -f "$lists/$name.txt" ] || fail "unknown bridge '$name': $lists/$name.txt does not exist"
     other=$(sed -nE 's/^# environment: (.+)$/\1/p' "$lists/$name.txt")
     name=${other:-$name}
     envs+=("$name")

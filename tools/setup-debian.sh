@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs Debian packages that are not there yet: tools/setup-debian.sh NAME...
-# Needs root, or sudo without a password; says which packages to install where it has neither.
+# Installs the Debian packages that are not installed yet: tools/setup-debian.sh NAME...
+# Needs root, or sudo without a password. Otherwise, the script lists the packages to install and fails.
 set -euo pipefail
 missing=()
 for name in "$@"; do
@@ -19,7 +19,7 @@ fi
 echo "setup-debian: installing ${missing[*]}" >&2
 install=(apt-get install --yes --no-install-recommends)
 export DEBIAN_FRONTEND=noninteractive
-# Services of the packages are not started: tests start their own.
+# The policy file stops Debian from starting services of these packages. The tests start the services.
 policy=/usr/sbin/policy-rc.d
 if [ ! -e "$policy" ]; then
     printf '#!/bin/sh\nexit 101\n' | "${as_root[@]}" tee "$policy" >/dev/null

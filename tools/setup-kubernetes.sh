@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Builds the tests' Kubernetes control plane (etcd, kube-apiserver, kube-controller-manager) from
-# the Go module proxy into .cache/kubernetes, once. Prints that folder. Needs Go; the first build takes
-# 10 to 40 minutes and 5 GB of Go's own caches. Beside them come, in crds/, the definitions of the
-# custom resources that the chart makes (tools/kubernetes/crds.txt).
+# Builds the Kubernetes control plane of the tests (etcd, kube-apiserver, kube-controller-manager) from
+# the Go module proxy in .cache/kubernetes, and prints this folder. Does nothing if everything is up to
+# date. Needs Go. The first build takes 10 to 40 minutes, and 5 GB in Go's caches. The script also
+# downloads the definitions of the custom resources that the chart creates (tools/kubernetes/crds.txt)
+# to the folder crds/ in .cache/kubernetes.
 #
-# Kubernetes names its own libraries by paths of its repository; tools/kubernetes/go.mod puts their
-# published versions in place. Another version: change v1.X.Y and each v0.X.Y there, then run
-# `go mod tidy` in that folder.
+# Kubernetes refers to its own libraries by paths in its repository. tools/kubernetes/go.mod replaces
+# these paths with the published versions. To change the version of Kubernetes, change v1.X.Y and each
+# v0.X.Y in tools/kubernetes/go.mod. Then run `go mod tidy` in tools/kubernetes.
 set -euo pipefail
 cd "$(dirname "$0")/kubernetes"
 out=../../.cache/kubernetes
@@ -14,14 +15,14 @@ key=$(cat go.mod go.sum | sha256sum | cut -d' ' -f1)
 
 if [ "$(cat "$out/key" 2>/dev/null)" != "$key" ]; then
     command -v go >/dev/null || {
-        echo "setup-kubernetes: there is no Go; install Go 1.26 or newer" >&2
+        echo "setup-kubernetes: Go was not found: install Go 1.26 or newer" >&2
         exit 1
     }
     mkdir -p "$out"
     out=$(realpath "$out")
     version=$(go list -mod=readonly -m -f '{{.Version}}' k8s.io/kubernetes)
     IFS=. read -r major minor _ <<<"${version#v}"
-    # What a release build stamps in: without it clients are told version v0.0.0.
+    # A release build sets these version variables. Without them, the server reports version v0.0.0.
     stamp=k8s.io/component-base/version
     ldflags="-s -w -X $stamp.gitVersion=$version -X $stamp.gitMajor=$major -X $stamp.gitMinor=$minor"
     build() { # PROGRAM PACKAGE
@@ -37,16 +38,16 @@ fi
 
 key=$(sha256sum <crds.txt | cut -d' ' -f1)
 if [ "$(cat "$out/crds/key" 2>/dev/null)" != "$key" ]; then
-    echo "setup-kubernetes: fetching definitions of custom resources" >&2
+    echo "setup-kubernetes: downloading the definitions of custom resources" >&2
     rm -rf "$out/crds"
     mkdir -p "$out/crds"
     while read -r module version sum files; do
         case $module in '#'* | '') continue ;; esac
-        # Outside of this module: it is not to depend on these.
+        # Runs outside this Go module, so that the module doesn't get these modules as dependencies.
         fetched=$(cd / && go mod download -json "$module@$version")
         field() { sed -n "s/^\t\"$1\": \"\(.*\)\",\{0,1\}$/\1/p" <<<"$fetched"; }
         if [ "$(field Sum)" != "$sum" ]; then
-            echo "setup-kubernetes: $module $version is not what crds.txt says: $fetched" >&2
+            echo "setup-kubernetes: the checksum of $module $version differs from crds.txt: $fetched" >&2
             exit 1
         fi
         for file in $files; do

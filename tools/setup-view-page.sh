@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Brings the packages that the page of gym-cli view is built and tested with, from its lock file.
+# Installs the packages that build and test the web page of gym-cli view, from the page's lock file.
 set -euo pipefail
 cd "$(dirname "$0")/../clients/view/ui"
 command -v npm >/dev/null || {
-    echo "setup-view-page: needs npm: install Node.js 20.19 or newer" >&2
+    echo "setup-view-page: npm was not found: install Node.js 20.19 or newer" >&2
     exit 1
 }
 key=$(sha256sum package-lock.json | cut -d' ' -f1)

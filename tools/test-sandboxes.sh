@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# Runs tests/sandboxes with real daemons: Podman and Docker, both installed from Debian's packages.
-# Needs root, and the packages' registry for the image, which is made once: none is fetched from a
-# registry of images. `make test-sandboxes` calls it; its arguments go to pytest. With --chaos as
-# the first one, it runs tests.chaos.sandboxes, which starts Podman's daemon itself, and kills it.
+# Runs tests/sandboxes with the daemons of Podman and Docker. `make test-sandboxes` runs this script,
+# and passes its arguments to pytest. The script needs root. It installs both daemons from Debian's
+# packages, and creates an image once from Debian's packages, without a registry of images.
+#
+# If the first argument is --chaos, the script runs tests.chaos.sandboxes instead. That test starts
+# Podman's daemon itself, and kills the daemon.
 #
 #   BASE_SUITE   Debian's release in the image (default: bookworm)
-#   DAEMONS      which to use (default: "docker podman"; may be empty)
+#   DAEMONS      the daemons to use (default: "docker podman"; an empty value means no daemon)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 suite=${BASE_SUITE:-bookworm}
@@ -13,7 +15,7 @@ daemons=${DAEMONS-docker podman}
 chaos=
 if [ "${1:-}" = --chaos ]; then
     chaos=yes
-    # It has no use for Docker's.
+    # The chaos test does not use Docker's daemon.
     case $daemons in *podman*) daemons=podman ;; *) daemons= ;; esac
     shift
 fi
@@ -24,7 +26,7 @@ fail() {
     echo "test-sandboxes: $*" >&2
     exit 1
 }
-[ "$(id -u)" -eq 0 ] || fail "the daemons need root"
+[ "$(id -u)" -eq 0 ] || fail "this script needs root, because it starts the daemons of Docker and Podman"
 packages=(bubblewrap mmdebstrap runc)
 [[ $daemons != *podman* ]] || packages+=(podman buildah)
 [[ $daemons != *docker* ]] || packages+=(docker.io)
@@ -32,28 +34,29 @@ tools/setup-debian.sh "${packages[@]}"
 
 mkdir -p "$cache"
 if [ ! -e "$cache/$suite.tar" ]; then
-    say "making an image of Debian $suite"
+    say "creating an image of Debian $suite"
     mmdebstrap --quiet --variant=minbase --include=python3 "$suite" "$cache/new.tar"
     mv "$cache/new.tar" "$cache/$suite.tar"
 fi
 
-# Sockets have short paths, and what the daemons keep is gone with the folder.
+# The path is short, because paths of sockets have a length limit. All data of the daemons is in this
+# folder, and is deleted with it.
 place=$(mktemp -d /tmp/gymmesh-sandboxes-XXXXXX)
 pids=()
-# Containers' cgroups are hybrid on many machines, which crun refuses.
+# Many machines have hybrid control groups, with which crun does not work.
 podman=(podman --root "$place/podman" --runroot "$place/podman-run" --runtime runc)
 clean() {
     [[ $daemons != *podman* ]] || "${podman[@]}" rm --all --force --time 0 >/dev/null 2>&1 || true
     for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null || true; done
     for pid in "${pids[@]}"; do wait "$pid" 2>/dev/null || true; done
-    # Podman's monitors of processes stay for minutes, and make the folder again when they end.
+    # Podman's monitor processes run for minutes. When they end, they would create the folder again.
     for one in /proc/[0-9]*; do
         if [ "${one#/proc/}" != "$$" ] &&
             tr '\0' ' ' 2>/dev/null <"$one/cmdline" | grep -qF "$place/"; then
             kill -9 "${one#/proc/}" 2>/dev/null || true
         fi
     done
-    # What was killed half-way may have left mounts.
+    # A killed process can leave mounts.
     awk -v place="$place/" 'index($2, place) == 1 {print $2}' /proc/mounts | sort -r |
         while read -r one; do umount --lazy "$one" || true; done
     rm -rf "$place"
@@ -67,7 +70,7 @@ answers() { # SOCKET LOG
         sleep 0.2
     done
     tail -20 "$2" >&2
-    fail "no daemon answers at $1"
+    fail "no daemon answered at $1 within 30 s: see the log above"
 }
 
 [[ $daemons != *podman* ]] ||
@@ -104,6 +107,6 @@ for daemon in $daemons; do
     named+=("$daemon=unix://$socket")
 done
 
-say "the tests"
+say "running the tests"
 GYMMESH_TEST_SANDBOXES="${named[*]-}" GYMMESH_TEST_SANDBOX_IMAGE=$image \
     .venv/bin/python -m pytest tests/sandboxes "$@"

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Tests the page of gym-cli view: its lint, types and unit tests; that what is committed is what a
-# build gives; every feature in a real browser; and the built site of the documentation in one. Run by
-# `make test-view`.
+# Tests the web page of gym-cli view and the site of the documentation. `make test-view` runs this
+# script. It runs the page's linter, type checks and unit tests, checks that the committed page is up
+# to date, and tests every feature of the page, and the documentation's site, in a real browser.
 #
-#   tools/test-view.sh               all of it; further arguments go to pytest
-#   tools/test-view.sh --pictures    draw the pictures of docs/how-to/view.md instead
+#   tools/test-view.sh [ARGS]        run all tests. ARGS are arguments of pytest
+#   tools/test-view.sh --pictures    only draw the pictures of docs/how-to/view.md
 set -euo pipefail
 cd "$(dirname "$0")/.."
 ui=clients/view/ui
@@ -19,16 +19,16 @@ fi
 echo "== lint, unit tests"
 npm --prefix $ui run --silent lint
 npm --prefix $ui run --silent test
-echo "== what is committed is what a build gives"
+echo "== the committed page is up to date"
 kept=$(mktemp -d)
 trap 'rm -rf "$kept"' EXIT
 cp -r $built/. "$kept"
 npm --prefix $ui run --silent build >/dev/null
 diff -r "$kept" $built || {
-    echo "test-view: $built was not what clients/view/ui builds; it is now, so commit it" >&2
+    echo "test-view: $built was out of date. It is now built from clients/view/ui: commit $built" >&2
     exit 1
 }
-echo "== in a browser"
+echo "== tests in a browser"
 [ -f dist/docs/index.html ] || tools/docs.sh
 .venv/bin/python -m pytest tests/view "$@"
 .venv/bin/python -m pytest tests/site

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Builds the wheel, installs it with its dependencies into an environment of its own, and runs
-# gym-cli from there: what somebody has who follows the README and nothing else.
+# Builds the wheel, installs it with its dependencies in a new virtual environment, and runs gym-cli
+# from this environment, like a user who follows only the README.
 #
-#   PYTHON   the interpreter (default: python3.11, else python3)
+#   PYTHON   the Python interpreter (default: python3.11, else python3)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -20,13 +20,14 @@ wheel=$(echo "$work"/gymmesh-*.whl)
 "$work/env/bin/python" -m pip install --quiet --disable-pip-version-check "$wheel"
 row='{"responses_create_params": {"input": "What is 1 + 1?"}, "expected_answer": "2"}'
 echo "$row" >"$work/tasks.jsonl"
-cd "$work" # nothing of the checkout is in reach
+cd "$work" # so that Python can't import from the checkout
 env/bin/gym-cli --version
 env/bin/gym-cli --help >/dev/null
 echo 'environments: {math: {use: math}}' >mesh.yaml
-# The core alone says what an environment lacks; with its extra, it works.
+# Without the extra `math`, gym-cli must name the extra to install. With the extra, gym-cli must succeed.
 validate="env/bin/gym-cli data validate --config mesh.yaml tasks.jsonl"
-said=$($validate 2>&1) && fail "an environment without its extra was taken"
-[[ $said == *"pip install 'gymmesh[math]'" ]] || fail "of a missing extra is said: $said"
+said=$($validate 2>&1) && fail "gym-cli accepted the environment math without the extra math"
+[[ $said == *"pip install 'gymmesh[math]'" ]] ||
+    fail "gym-cli did not name the command that installs the extra math, but printed: $said"
 env/bin/python -m pip install --quiet --disable-pip-version-check "$wheel[math]"
 $validate

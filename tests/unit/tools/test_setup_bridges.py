@@ -55,7 +55,7 @@ def test_a_missing_interpreter_is_named_before_anything_is_made(tmp_path: Path) 
     assert ended.returncode == 1
     assert not ended.stdout
     assert ended.stderr.strip() == (
-        "setup-bridges: the bridge far needs Python 3.99, which was not found; "
-        "install it, or set PYTHON_3_99=/path/to/python3.99"
+        "setup-bridges: the bridge far needs Python 3.99, which was not found. "
+        "Install Python 3.99, or set PYTHON_3_99=/path/to/python3.99"
     )
     assert not (tmp_path / ".cache").exists()
