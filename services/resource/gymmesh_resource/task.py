@@ -70,7 +70,7 @@ class Task(msgspec.Struct, eq=False, dict=True, weakref=True):
         if not isinstance(row, Mapping):
             raise TaskInvalid("", "must be an object, like a line of a task file")
         if _PARAMS not in row and _PROMPT not in row:
-            raise TaskInvalid(_PROMPT, f"is missing. Add this key or the key {_PARAMS}")
+            raise TaskInvalid(_PROMPT, f"is missing. Add this key, or {_PARAMS}")
         conversation = _PARAMS if _PARAMS in row else _PROMPT
         params = row[_PARAMS] if _PARAMS in row else {"input": row[_PROMPT]}
         payload = {

@@ -125,7 +125,7 @@ async def test_a_solver_that_raises_is_the_environments_fault(bridge_python: Pat
 async def test_a_scorers_model_must_be_allowed(bridge_python: Path) -> None:
     environment = _environment(bridge_python, "graded")
     async with served(environment, turn_timeout_s=_STEP_S, verify_timeout_s=_STEP_S) as mesh:
-        with pytest.raises(MeshError, match="option judge: true") as caught:
+        with pytest.raises(MeshError, match="option `judge: true`") as caught:
             await _verdict(mesh, environment, "sum-1", "11")
     assert caught.value.reason_name == "VERIFIER_FAULT"
 

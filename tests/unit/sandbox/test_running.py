@@ -176,7 +176,7 @@ async def test_the_end_of_the_spawner_is_no_doing_of_the_program(
 
 async def test_no_bubblewrap_is_said_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(SandboxUnavailable, match="Install the Debian package bubblewrap"):
+    with pytest.raises(SandboxUnavailable, match="run `apt-get install bubblewrap`"):
         await BubblewrapSandbox().open()
 
 

@@ -90,7 +90,7 @@ def test_the_network_is_the_tasks_or_the_options(
 
 def test_a_public_network_is_the_operators_to_allow(tmp_path: Path) -> None:
     made = environment(tmp_path, harbor_task('[environment]\ndocker_image = "i"\n'))
-    assert "network to 'task'" in problem_of(made)
+    assert "'network' to 'task'" in problem_of(made)
 
 
 def test_the_image_is_the_services_for_the_task_or_one_that_is_built(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_the_image_is_the_services_for_the_task_or_one_that_is_built(tmp_path: P
          "task.toml verifier.collect: names the service 'db'"),
         (harbor_task(f"{NEW}gpus = 1\n"), "task.toml environment.gpus: is not supported"),
         (harbor_task(f'{NEW}[[environment.mcp_servers]]\nname = "a"\nurl = "http://a"\n'),
-         "task.toml environment.mcp_servers: has 'a' with the transport sse; only the transport"),
+         "task.toml environment.mcp_servers: has 'a' with the transport 'sse'; only the transport"),
         (harbor_task(f'{NEW}[[environment.mcp_servers]]\nname = "a"\ntransport = "stdio"\n'),
          "task.toml environment.mcp_servers: has 'a' without a command"),
         (harbor_task(NEW + 2 * ('[[environment.mcp_servers]]\nname = "a"\ncommand = "b"\n'
@@ -139,8 +139,8 @@ def test_the_image_is_the_services_for_the_task_or_one_that_is_built(tmp_path: P
         (harbor_task(f'{NEW}[verifier]\nenvironment_mode = "apart"\n'),
          "task.toml verifier.environment_mode: is 'apart'; use 'shared' or 'separate'"),
         (harbor_task(f'{NEW}[verifier]\nenvironment_mode = "shared"\n[verifier.environment]\n'),
-         "task.toml verifier.environment: is set, but environment_mode is shared; "
-         "remove this table, or set environment_mode to separate"),
+         "task.toml verifier.environment: is set, but environment_mode is 'shared'; "
+         "remove this table, or set environment_mode to 'separate'"),
         (harbor_task(f'{NEW}[verifier.environment]\ngpus = 1\n'),
          "task.toml verifier.environment.gpus: is not supported"),
         (harbor_task(f'{NEW}[verifier]\nenvironment_mode = "separate"\n',

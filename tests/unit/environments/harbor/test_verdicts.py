@@ -73,7 +73,7 @@ async def test_a_solution_earns_1_and_nothing_0(tmp_path: Path, name: str) -> No
         ("echo '{' >/logs/verifier/reward.json; echo 1 >/logs/verifier/reward.txt", "not JSON"),
         (": >/logs/verifier/reward.json; echo 1 >/logs/verifier/reward.txt", "json is empty"),
         ('echo \'{"a": "b"}\' >/logs/verifier/reward.json', "not a finite number"),
-        ('echo \'{"a": 1, "b": 1}\' >/logs/verifier/reward.json', "set the option reward"),
+        ('echo \'{"a": 1, "b": 1}\' >/logs/verifier/reward.json', "set the option 'reward'"),
         ("echo 1 >/logs/verifier/reward.json", "a JSON object whose values are numbers"),
         ("echo 1 >/tmp/r; ln -s /tmp/r /logs/verifier/reward.txt", "not a plain file"),
         ("mkdir /logs/verifier/reward.txt", "not a plain file"),

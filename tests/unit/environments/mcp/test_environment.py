@@ -390,10 +390,10 @@ async def test_the_example_tasks_are_sound() -> None:
     ("server", "problem"),
     [
         (ServerOptions(), "servers.one needs either 'command' or 'url'"),
-        (ServerOptions(command=["a"], url="http://a"), "either a command or a url"),
+        (ServerOptions(command=["a"], url="http://a"), "either 'command' or 'url'"),
         (ServerOptions(command=["no-such-program"]), "there is no program 'no-such-program'"),
         (ServerOptions(url="localhost:80"), "servers.one.url"),
-        (ServerOptions(url="http://a", cwd="/"), "env and cwd are only for a command"),
+        (ServerOptions(url="http://a", cwd="/"), "'env' and 'cwd' are only for 'command'"),
         (ServerOptions(command=["true"], headers={"a": "b"}), "'headers' are only for 'url'"),
     ],
 )
@@ -403,5 +403,5 @@ def test_a_server_that_cannot_be_meant_is_refused(server: ServerOptions, problem
 
 
 def test_some_server_is_needed() -> None:
-    with pytest.raises(ValueError, match="servers is empty"):
+    with pytest.raises(ValueError, match="'servers' is empty"):
         offering()
