@@ -151,7 +151,9 @@ class OfferedInstance:
         """
         limit = self._config.max_calls
         if self._calls >= limit:
-            message = f"the instance '{self.id}' already has {limit} calls; retry later"
+            message = (
+                f"the instance '{self.id}' has reached its limit of calls ({limit}); retry later"
+            )
             raise queue_full(message, _QUEUE, limit)
         self._calls += 1
         try:

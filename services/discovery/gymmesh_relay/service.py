@@ -103,8 +103,8 @@ class RelayService(Service):
         limit = self._config.max_instances
         if len(self._instances) >= limit:
             raise queue_full(
-                f"this relay already serves {limit} instances, which is its limit; retry later, or "
-                "raise 'max_instances' in the relay's configuration",
+                f"this relay has reached its limit of instances ({limit}); retry later, or raise "
+                "'max_instances' in the relay's configuration",
                 "instances",
                 limit,
             )

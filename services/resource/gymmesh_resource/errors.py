@@ -58,8 +58,9 @@ class StateGone(Exception):
     def __init__(self, environment: str, why: str = "") -> None:
         keep = "Remove `verify_needs_session = False` from the class to keep the state"
         super().__init__(
-            f"the verifier of {environment} reads the session's state, but the session of this "
-            f"rollout has ended and the state was not kept{f': {why}' if why else f'. {keep}'}"
+            f"the verifier of the class {environment} reads the session's state, but the session "
+            "of this rollout has ended and the state was not "
+            f"kept{f': {why}' if why else f'. {keep}'}"
         )
 
 
@@ -68,9 +69,9 @@ class SandboxGone(Exception):
 
     def __init__(self, environment: str) -> None:
         super().__init__(
-            f"the verifier of {environment} uses the session's sandbox, but the sandbox ended with "
-            "the session. If the verifier can use a new sandbox, set `verify_needs_session = "
-            "False` in the environment's class"
+            f"the verifier of the class {environment} uses the session's sandbox, but the sandbox "
+            "ended with the session. If the verifier can use a new sandbox, set "
+            "`verify_needs_session = False` in the environment's class"
         )
 
 

@@ -104,7 +104,7 @@ async def test_which_task() -> None:
         wrong: list[tuple[dict[str, Any], str]] = [
             ({"task_id": "none"}, "task does not name a task"),
             ({"split": "other", "index": 0}, "The splits are: examples"),
-            ({"split": "examples", "index": 9}, "has 3 tasks"),
+            ({"split": "examples", "index": 9}, "the number of tasks in the split 'examples', 3"),
             ({"seed": -1}, "seed must"),
             ({"seed": "x"}, "seed must"),
             ({"episode_id": "x" * 300}, "longer than 255"),

@@ -30,7 +30,7 @@ async def test_a_relay_that_cannot_be_reached_and_is_back(caplog: pytest.LogCapt
         assert "; next attempt in 0." in caplog.messages[0]
         async with world() as here, Proxy(here.link._to[1], port=port):
             await starting
-            assert f"the relay 127.0.0.1:{port} accepted the offer after " in caplog.messages[-1]
+            assert f"the relay 127.0.0.1:{port} accepted the offer (failed " in caplog.messages[-1]
             await dialer.stop(0.0)
 
 

@@ -256,7 +256,7 @@ async def test_a_peer_that_breaks_the_protocol_over_and_over_is_logged_once_and_
     )
     now = 1.0
     await _break_one()
-    assert _warned(caplog)[1:] == [f"{record} (19 more such errors since the last warning)"]
+    assert _warned(caplog)[1:] == [f"{record} (more such errors since the last warning: 19)"]
     assert _broken() - before == 21
 
 

@@ -256,7 +256,7 @@ class ProcessPool:
             return
         if self._waiting >= self._queue_limit:
             raise PoolSaturated(
-                f"{self._waiting} calls already wait for a worker, which is the maximum."
+                f"The calls that wait for a worker have reached their maximum: {self._waiting}."
             )
         self._waiting += 1
         began = time.monotonic()

@@ -109,7 +109,7 @@ class IdentityLimiter:
 def _full(what: str, limit: float, retry_s: float) -> MeshError:
     return MeshError(
         errors_pb2.ERROR_REASON_QUEUE_FULL,
-        f"the caller has reached its limit of {limit:g} {what}; retry later",
+        f"the caller has reached its limit ({what}: {limit:g}); retry later",
         metadata={"queue": what, "limit": f"{limit:g}"},
         retry_after_s=retry_s,
     )

@@ -216,7 +216,7 @@ class RelayDialer:
                 continue
             if failures:
                 _log.warning(
-                    "the relay %s accepted the offer after %d failed attempts",
+                    "the relay %s accepted the offer (failed attempts before: %d)",
                     self._relay,
                     failures,
                 )

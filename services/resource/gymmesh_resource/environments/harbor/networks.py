@@ -36,8 +36,8 @@ def differs(table: str) -> TaskRefused:
     """The refusal of a phase whose sandbox has another network."""
     return TaskRefused(
         place(f"{table}.network_mode"),
-        "differs from the network of the sandbox, which cannot change during a task. Set the "
-        "option 'network' for all tasks",
+        "differs from the network of the sandbox, which cannot change during a task. To use "
+        "one network for all tasks, set the option 'network'",
     )
 
 

@@ -125,7 +125,10 @@ class JsonRpc:
                 "max_sessions": self._most,
             }
             raise _RpcError(
-                _SERVER, f"There are already {self._most} sessions, which is the maximum", counts
+                _SERVER,
+                f"The server has reached its maximum of sessions ({self._most}). Close a session "
+                "first",
+                counts,
             )
         session_id = secrets.token_hex(16)
         self._sessions[session_id] = OpenEnvSession(self._facade, self._chooser)

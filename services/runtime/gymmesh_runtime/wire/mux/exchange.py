@@ -276,7 +276,7 @@ class Exchange:
         """
         held_back = _warnings.held_back(self._side)
         if held_back is not None:
-            more = f" ({held_back} more such errors since the last warning)" if held_back else ""
+            more = f" (more such errors since the last warning: {held_back})" if held_back else ""
             _log.warning(
                 "%s broke the mux protocol, so the stream was closed: %s%s",
                 self.peer,
