@@ -77,16 +77,16 @@ class Costs:
         """The costs that stand in the page."""
         bench, scale = (read_section(name, path) for name in ("make bench", "make bench-scale"))
         per_rollout = bench.partition("Rollouts per second")[0]
-        turns = scale.partition("The cost of one turn")[2]
+        turns = scale.partition("the cost of one turn")[2]
         return Costs(
-            mesh_ms=_cell(per_rollout, "512, 0–100 ms", "mesh"),
-            cell_ms=_cell(per_rollout, "512, 0–100 ms", "1 cell (default)"),
+            mesh_ms=_cell(per_rollout, "512 in flight, 0–100 ms", "mesh"),
+            cell_ms=_cell(per_rollout, "512 in flight, 0–100 ms", "1 cell (default)"),
             mesh_kb=_cell(scale, "mesh", "memory per rollout, KB"),
             cell_kb=_cell(scale, "cell", "memory per rollout, KB"),
             collector_us=_cell(scale, "CPU of the collector, µs per rollout", 1),
-            turn_us=_cell(turns, "32", "CPU, µs"),
-            row_bytes=2 * _cell(turns, "2", "part of the row, bytes"),
-            turn_row_bytes=_cell(turns, "32", "part of the row, bytes"),
+            turn_us=_cell(turns, "32", "CPU per turn, µs"),
+            row_bytes=2 * _cell(turns, "2", "bytes per turn in the row"),
+            turn_row_bytes=_cell(turns, "32", "bytes per turn in the row"),
         )
 
 
