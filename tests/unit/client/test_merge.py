@@ -288,7 +288,7 @@ async def test_a_shard_that_is_not_finished_is_named(tmp_path: Path) -> None:
     paths = await collect_all(tmp_path, 2, 8, 1)
     unfinished = tmp_path / "unfinished.jsonl"
     await collect(unfinished, Shard(1, 2), 8, 1, stop_after=1)
-    says = r"unfinished\.jsonl: 3 of the 4 rollouts of shard 1/2 have no outcome"
+    says = r"unfinished\.jsonl: some rollouts of shard 1/2 have no outcome \(3 of 4\)"
     await refused([paths[0], unfinished], tmp_path, says)
     await refused(
         [tmp_path / "nothing.jsonl"], tmp_path, "is in a folder without the run's journal"

@@ -390,7 +390,7 @@ def test_the_number_of_consumers_changes_once_all_have_left() -> None:
     shares, members = joined(2, most=8)
     shares.offer(1, "t-1", 10)
     give_all(shares, 0.0)
-    with pytest.raises(MeshError, match="as one of 2") as error:
+    with pytest.raises(MeshError, match="consumer rank-0 has 2") as error:
         shares.join(claim("rank-0", 3, "new"), 1.0)
     assert error.value.reason_name == "FIELD_INVALID"
     for one in members:

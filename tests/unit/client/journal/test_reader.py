@@ -396,7 +396,7 @@ def test_what_was_never_current_cannot_be_superseded(tmp_path: Path) -> None:
     sequence = sum(1 for _ in scan(whole))
     frame = encode_frame(sequence, 0, encode(record))
     files.journal.write_bytes(whole + frame)
-    with pytest.raises(UserError, match="supersedes an outcome that it does not contain"):
+    with pytest.raises(UserError, match="supersedes an outcome that the journal does not contain"):
         open_run(files.rows)
     assert not files.index.exists()
 
