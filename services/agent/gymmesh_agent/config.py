@@ -148,7 +148,11 @@ def _missing(item: responses_pb2.Item) -> str:
     if kind == "function_call":
         call = item.function_call
         keys = [key for key in ("call_id", "name", "arguments") if not call.HasField(key)]
-        return f"a function_call needs strings in the keys {', '.join(keys)}" if keys else ""
+        return (
+            f"a function_call needs a string in each of these keys: {', '.join(keys)}"
+            if keys
+            else ""
+        )
     if kind == "function_call_output":
         answer = item.function_call_output
         if not answer.call_id:

@@ -31,7 +31,7 @@ def test_examples_become_items() -> None:
         ({"examples": [{"text": "hi"}]}, r"examples\[0\]: has neither a `type` nor a `role`"),
         ({"examples": [{"type": "message", "content": "x"}]}, r"examples\[0\]: .*`role`"),
         ({"examples": [{"role": "user"}]}, r"examples\[0\]: .*`content`"),
-        ({"examples": [{**CALL, "arguments": {}}]}, r"examples\[0\]: .*with text: arguments"),
+        ({"examples": [{**CALL, "arguments": {}}]}, r"examples\[0\]: .*these keys: arguments"),
         ({"examples": [{**OUTPUT, "call_id": ""}]}, r"examples\[0\]: .*`call_id`"),
         ({"examples": [OUTPUT]}, r"examples\[0\]: answers the call 'x', but no"),
         ({"params": {"input": []}}, "params: 'input' comes from the task"),

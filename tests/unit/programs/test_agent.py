@@ -211,7 +211,7 @@ async def test_a_sandbox_without_the_gateway_is_refused_before_the_program_start
     async with program_mesh(tmp_path, script, network=network) as mesh:
         events = await mesh.run(checks=[{"run": "true"}])
     failure = events[-1].failed.failure
-    assert f"the network of the sandbox 'workspace' is '{kind}'" in failure.status.message
+    assert f"the sandbox's network is '{kind}'" in failure.status.message
     assert not failure.retry_safe
     assert not any(event.HasField("program_ended") for event in events)
 

@@ -169,7 +169,7 @@ async def test_an_environment_that_does_not_play_is_refused_in_one_sentence() ->
         events = await run(agent)
     assert failed(events) == ("AGENT", "FIELD_INVALID")
     message = from_status(events[-1].failed.failure.status).message
-    assert message.startswith("program: environment needs an environment that plays its episodes")
+    assert message.startswith("the option 'program: environment' needs an environment that plays")
     assert not events[-1].failed.failure.retry_safe
 
 

@@ -127,7 +127,7 @@ def test_a_function_is_run_by_a_file_that_needs_nothing_of_ours(target: str) -> 
         ),
         (
             {"command": "x", "side_calls": [{"kind": "a", "last": "b"}, {"kind": "title"}]},
-            r"side_calls\[1\]\.kind: has no condition",
+            r"side_calls\[1\]\.kind: the side call has no condition",
         ),
     ],
 )

@@ -390,7 +390,9 @@ async def test_what_was_not_declared_is_said(tmp_path: Path) -> None:
 
 
 async def test_a_service_that_is_not_there_is_said_at_the_start(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"service of that name under sandboxes, or map the name"):
+    with pytest.raises(
+        ConfigError, match=r"service with this name under 'sandboxes', or map the name"
+    ):
         async with desk(Desk(), StandIn(tmp_path), sandboxes={"sandbox": "nowhere"}):
             pass
     with pytest.raises(ConfigError, match="declares no sandbox service 'sandboxx'"):
