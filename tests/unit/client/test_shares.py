@@ -403,7 +403,7 @@ def test_the_number_of_consumers_changes_once_all_have_left() -> None:
     assert [(one.level, list(one.held)) for one in noted.members.values()] == [
         (one.level, list(one.held)) for one in new
     ]
-    with pytest.raises(MeshError, match="rank-3 can't join: the maximum of 3 consumers"):
+    with pytest.raises(MeshError, match="rank-3 can't join: the number of consumers is 3"):
         shares.join(claim("rank-3", 3, "new"), 2.0)
 
 
