@@ -287,7 +287,7 @@ async def test_a_model_that_is_not_there_is_one_sentence_at_the_start() -> None:
             pass
     assert caught.value.path == "environments.e"
     assert "calls a model 'judge'" in caught.value.problem
-    assert "known: policy" in caught.value.problem
+    assert "known model services: policy" in caught.value.problem
     assert "models: {judge: " in caught.value.problem
 
 
