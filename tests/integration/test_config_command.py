@@ -77,7 +77,7 @@ async def test_the_options_of_agents_are_checked(tmp_path: Path) -> None:
         "other_key": "timeout: is not an option of the agent 'program'",
         "no_function": "function: 'no_such_module:run' cannot be imported",
         "no_list": "path: Expected `array`, got `str`",
-        "side_call": "side_calls[0].kind: has no condition",
+        "side_call": "side_calls[0].kind: the side call has no condition",
     }
     assert len(problems) == len(wanted), problems
     for name, part in wanted.items():

@@ -116,7 +116,7 @@ async def test_a_pool_that_can_give_nothing(claiming: Cluster, namespace: str) -
             async with asyncio.timeout(2):
                 await backend.create(claimed(1))
         assert await controller.found(EXTENSIONS, "sandboxclaims") == []
-        with pytest.raises(MeshError, match="warm pools only for python") as missing:
+        with pytest.raises(MeshError, match="warm pools only for these images: python") as missing:
             await backend.create(claimed(root="node"))
         assert missing.value.reason == errors_pb2.ERROR_REASON_SANDBOX_IMAGE_NOT_FOUND
 

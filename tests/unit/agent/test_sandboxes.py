@@ -315,7 +315,9 @@ async def test_services_that_are_not_there_are_said(tmp_path: Path) -> None:
     config = AgentConfig(use=f"{__name__}:Own", sandboxes={"sandbox": "nowhere"})
     service = AgentService(config, "a", "a-0")
     assert (service.sandboxes.names, service.sandboxes.own) == (["nowhere"], [])
-    with pytest.raises(ConfigError, match=r"agents\.a: the agent uses a sandbox service 'sandbox'"):
+    with pytest.raises(
+        ConfigError, match=r"agents\.a: the agent uses the sandbox service 'sandbox'"
+    ):
         await service.open(PeerDirectory())
     config = AgentConfig(use=f"{__name__}:Works", sandboxes={"sandbox": "boxes"})
     with pytest.raises(ConfigError, match=r"agents\.a: the agent declares no sandbox service"):
