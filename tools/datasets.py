@@ -46,7 +46,7 @@ has the most columns. To choose another data set, pass `--dataset NAME`.
 columns.
 - If a row doesn't fit the data set, `gym-cli import` rejects the row and reports the row's file \
 and line. See [importing](import.md#rows-that-cannot-be-imported).
-- gymmesh contains no data sets and downloads no data sets.
+- gymmesh neither contains nor downloads data sets.
 
 If no known data set has the file's columns, `gym-cli import` writes no tasks and exits with code \
 1. The command shows the file's columns and the most similar known data sets. The command also \
