@@ -46,7 +46,7 @@ def buf(*arguments: str) -> int:
     beside = Path(sys.executable).parent / "buf"
     command = str(beside) if beside.exists() else shutil.which("buf")
     if command is None:
-        print("buf is missing; `make setup` installs it (package buf-bin)", file=sys.stderr)
+        print("buf was not found: `make setup` installs it (package buf-bin)", file=sys.stderr)
         return 1
     run = subprocess.run([command, *arguments], cwd=ROOT, timeout=BUF_SECONDS, check=False)
     return run.returncode
@@ -61,8 +61,10 @@ def breaking(image: Path, release: Path) -> int:
     """Compares `image` with the image of the last release."""
     if not release.exists():
         print("*" * 78)
-        print(f"*** NO RELEASE YET: {release.name} does not exist, nothing to compare with.")
-        print("*** `make release-image` writes it; until then any change to the contract passes.")
+        print(f"*** NO RELEASE YET: {release.name} does not exist, so nothing is compared.")
+        print(
+            "*** Until `make release-image` writes this file, every change of the contract passes."
+        )
         print("*" * 78)
         return 0
     against = ("--against", str(release), "--exclude-imports")

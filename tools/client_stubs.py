@@ -112,7 +112,7 @@ def main(clients: Path = ROOT / "clients") -> int:
         if names := stale(now, committed):
             status = 1
             print(
-                f"clients/{client}/{folder}: stale for {', '.join(names)}; run "
+                f"clients/{client}/{folder}: the stubs of {', '.join(names)} are out of date: run "
                 f"`make proto LANGUAGES={client}`",
                 file=sys.stderr,
             )

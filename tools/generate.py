@@ -130,8 +130,8 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     print("\n".join(lines[:DIFF_LINES]))
     if len(lines) > DIFF_LINES:
-        print(f"… and {len(lines) - DIFF_LINES} lines more")
-    print("generate: the committed stubs are stale; run `make proto`", file=sys.stderr)
+        print(f"… and {len(lines) - DIFF_LINES} more lines")
+    print("generate: the committed stubs are out of date: run `make proto`", file=sys.stderr)
     return 1
 
 

@@ -63,24 +63,26 @@ class PlacementChecks:
         self._actors[made.number] = placed.actor
         if placed.link == UNKNOWN:
             if expected.link in (SIDE, CONTINUATION) and expected.parent is None and expected.side:
-                raise WrongPlace("a side call is unknown")
+                raise WrongPlace("the link of a side call is UNKNOWN")
             return
         if expected.is_new_actor and expected.detached and not placed.parent:
             # A sub-agent begins, and which of several calls started it cannot be told.
             expected = Expected(CONTINUATION, is_new_actor=True)
         parent = expected.parent.call_id if expected.parent is not None else ""
         if placed.link != expected.link:
-            raise WrongPlace(f"{_given(placed)} in place of {said(expected)}")
+            raise WrongPlace(f"{_given(placed)}, expected {said(expected)}")
         if placed.trainable == bool(expected.side) or placed.side_call != expected.side:
-            raise WrongPlace(f"{_given(placed)} in place of {said(expected)}")
+            raise WrongPlace(f"{_given(placed)}, expected {said(expected)}")
         led_to_nothing = placed.detached and not placed.parent
         if placed.parent != parent and not (led_to_nothing and expected.detached):
-            raise WrongPlace(f"the parent {placed.parent} in place of {parent}: {placed.fork}")
+            raise WrongPlace(
+                f"the parent is {placed.parent}, expected {parent}. Fork: {placed.fork}"
+            )
         if placed.detached != expected.detached:
-            raise WrongPlace(f"detached: {placed.detached}")
+            raise WrongPlace(f"detached is {placed.detached}, expected {expected.detached}")
         reason = placed.fork.reason if placed.fork is not None else None
         if (placed.link == FORK) != (reason is not None) or reason != expected.reason:
-            raise WrongPlace(f"{placed.fork} in place of {said(expected)}")
+            raise WrongPlace(f"the fork is {placed.fork}, expected {said(expected)}")
         self._check_actor(expected, placed, made)
 
     def _check_conversation(
@@ -99,18 +101,18 @@ class PlacementChecks:
         true += [item for segment in conversation.segments for item in segment.true]
         rebuilt = flat(self._rebuilt[made.number])
         if rebuilt != flat(true) and rebuilt != flat(asked.items):
-            raise WrongPlace(f"the conversation is {rebuilt} in place of {flat(true)}")
+            raise WrongPlace(f"the conversation is {rebuilt}, expected {flat(true)}")
 
     def _check_actor(self, expected: Expected, placed: NewCall, made: TrueCall) -> None:
         if expected.side:
             return
         before = {actor for number, actor in self._actors.items() if number != made.number}
         if expected.is_new_actor and placed.actor in before:
-            raise WrongPlace(f"the actor {placed.actor} is not new")
+            raise WrongPlace(f"the actor is {placed.actor}, expected a new actor")
         if expected.parent is not None and not expected.is_new_actor:
             above = self._actors[expected.parent.number]
             if placed.actor != above and not above.startswith("unknown"):
-                raise WrongPlace(f"the actor {placed.actor} in place of {above}")
+                raise WrongPlace(f"the actor is {placed.actor}, expected {above}")
 
 
 def said(expected: Expected) -> str:

@@ -21,30 +21,54 @@ from tests.fuzz.stock import Stock
 
 def main() -> int:
     """Runs the targets; 1 when anything was wrong."""
-    parser = argparse.ArgumentParser(prog="make fuzz")
-    parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"of: {', '.join(TARGETS)}")
-    parser.add_argument("--minutes", type=float, default=10.0, help="for each (default: 10)")
-    parser.add_argument("--cases", type=int, help="for each, in place of a time")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--case", type=int, help="only this one, to see a problem again")
-    parser.add_argument("--at-once", action="store_true", help="all targets side by side")
-    parser.add_argument("--small", action="store_true", help="a mesh of two environments")
-    parser.add_argument("--keep", type=Path, help="keep the configuration and logs in this folder")
+    parser = argparse.ArgumentParser(
+        prog="make fuzz",
+        description="Sends malformed messages to services, and checks the answers.",
+    )
+    parser.add_argument(
+        "targets",
+        nargs="*",
+        metavar="TARGET",
+        help=f"fuzz only these targets (default: all): {', '.join(TARGETS)}",
+    )
+    parser.add_argument(
+        "--minutes", type=float, default=10.0, help="minutes for each target (default: 10)"
+    )
+    parser.add_argument(
+        "--cases", type=int, help="number of cases for each target, instead of --minutes"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of the cases (default: 0)")
+    parser.add_argument(
+        "--case", type=int, help="run only the case with this number, to reproduce a problem"
+    )
+    parser.add_argument("--at-once", action="store_true", help="fuzz all targets at the same time")
+    parser.add_argument(
+        "--small", action="store_true", help="use a mesh with only two environments"
+    )
+    parser.add_argument(
+        "--keep",
+        type=Path,
+        metavar="FOLDER",
+        help="keep the configurations and logs in FOLDER. Without this option, they are kept only "
+        "after a problem, in a temporary folder",
+    )
     asked = parser.parse_args()
     unknown = set(asked.targets) - set(TARGETS)
     if unknown:
-        parser.error(f"no such target: {', '.join(sorted(unknown))}")
+        parser.error(
+            f"unknown target: {', '.join(sorted(unknown))} (choose from {', '.join(TARGETS)})"
+        )
     counted = asked.cases is not None or asked.case is not None
     plan = Plan(asked.seed, asked.case, asked.cases, None if counted else asked.minutes * 60)
     base = asked.keep or Path(tempfile.mkdtemp(prefix="gymmesh-fuzz-"))
     try:
         reports = asyncio.run(_until_told(_run(asked, plan, base)))
     except (asyncio.CancelledError, KeyboardInterrupt):
-        print("interrupted; nothing is left running")
+        print("interrupted: all processes of the test were ended")
         return 130
     found = any(one.problems for one in reports)
     if found:
-        print(f"configurations and logs: {base}")
+        print(f"The configurations and logs are in {base}")
     elif asked.keep is None:
         shutil.rmtree(base)
     return 1 if found else 0
@@ -93,7 +117,7 @@ async def _group(
         for problem in await afterwards(mesh):
             reports[-1].add(problem)
         logged = len(mesh.log_text())
-    print(f"{', '.join(names)}: the services logged {logged} characters")
+    print(f"{', '.join(names)}: the services' logs have {logged} characters")
     for report in reports:
         print("\n".join(report.lines()), flush=True)
     return list(reports)

@@ -64,17 +64,19 @@ class Report:
             f"{name} {'/'.join(str(floor // MIB) for floor in floors_of(samples, 4))}"
             for name, samples in self.memory.items()
         )
-        verdict = f"{len(self.problems)} PROBLEMS" if self.problems else "ok"
+        count = len(self.problems)
+        verdict = f"{count} PROBLEM{'S' * (count > 1)}" if count else "ok"
         lines = [
             f"{self.target}: {verdict}; seed {self.plan.seed}, {self.cases} cases in "
-            f"{self.seconds:.0f} s, {self.rollouts} good rollouts meanwhile",
-            f"    the least MiB of each quarter: {grown}",
-            "    answers: " + ", ".join(f"{key} {n}" for key, n in sorted(self.seen.items())),
+            f"{self.seconds:.0f} s, {self.rollouts} valid rollouts during the run",
+            f"    lowest memory of each process in each quarter of the run, MiB: {grown}",
+            "    answers: " + ", ".join(f"{key} {n}×" for key, n in sorted(self.seen.items())),
         ]
         for words, case, count in self.problems.values():
             again = f"python -m tests.fuzz {self.target} --seed {self.plan.seed} --case {case}"
-            where = f"case {case}; again with: {again}" if case is not None else "in the end"
-            lines.append(f"    PROBLEM ×{count}, {where}\n        {words[:3000]}")
+            where = f"first in case {case}. To reproduce: {again}"
+            where = where if case is not None else "after the last case"
+            lines.append(f"    PROBLEM, {count}×, {where}\n        {words[:3000]}")
         return lines
 
 

@@ -62,7 +62,7 @@ class Answer:
 def problems_of(answer: Answer) -> list[str]:
     """What is wrong with the answer to a call."""
     problems = [
-        f"{answer.method}: an answer holds a traceback: {_around(data)}"
+        f"{answer.method}: an answer contains a traceback: {_around(data)}"
         for data in (answer.details.encode(), answer.trailers, *answer.messages)
         if _LEAKS.search(data)
     ]
@@ -77,7 +77,7 @@ def problems_of(answer: Answer) -> list[str]:
     try:
         status = status_pb2.Status.FromString(answer.trailers)
     except DecodeError:
-        return [*problems, f"{said} (with a status that cannot be decoded)"]
+        return [*problems, f"{said} (the status in the trailers can't be decoded)"]
     return problems + [f"{said} ({one})" for one in _of_status(status, answer.code)]
 
 
@@ -89,13 +89,13 @@ def problems_of_status(status: status_pb2.Status, where: str) -> list[str]:
 
 def _without_details(answer: Answer, said: str) -> list[str]:
     if answer.code == "DEADLINE_EXCEEDED":
-        return [f"{said} (nothing came for a long time)"]
+        return [f"{said} (no answer before the deadline)"]
     library = any(answer.code == code and words in answer.details for code, words in _LIBRARY)
     if library:
         return []
     if not answer.own:
         return [said] if answer.code in ("UNKNOWN", "INTERNAL", "UNAVAILABLE") else []
-    return [f"{said} (without an ErrorInfo)"]
+    return [f"{said} (the error has no ErrorInfo)"]
 
 
 def _of_status(status: status_pb2.Status, code: str) -> list[str]:
@@ -105,18 +105,18 @@ def _of_status(status: status_pb2.Status, code: str) -> list[str]:
         if detail.Unpack(info):
             infos.append(info)
     if len(infos) != 1 or infos[0].domain != DOMAIN:
-        return [f"{len(infos)} ErrorInfos"]
+        return [f"{len(infos)} ErrorInfos, expected 1 with the domain {DOMAIN}"]
     name = infos[0].reason
     # A judge model that says nonsense is a fault of the verifier, too, but none that was raised.
     if name in FAULTS and (name != "VERIFIER_FAULT" or "error_id" in infos[0].metadata):
-        return [f"{name} {dict(infos[0].metadata)}"]
+        return [f"the answer reports a fault of the server: {name} {dict(infos[0].metadata)}"]
     try:
         reason = Reason.Value(f"ERROR_REASON_{name}")
     except ValueError:
         return [f"the reason {name!r} is not in the contract"]
     promised = CODE_OF_REASON[reason]
     if status.code != promised.value[0] or code not in ("", promised.name):
-        return [f"{name} comes with {promised.name}"]
+        return [f"the reason {name} must have the status {promised.name}"]
     return []
 
 
@@ -124,7 +124,7 @@ def problems_of_http(where: str, status: int, body: bytes) -> list[str]:
     """What is wrong with an HTTP answer; `status` 0: the connection was closed without one."""
     problems = []
     if _LEAKS.search(body):
-        problems.append(f"{where}: an answer holds a traceback: {_around(body)}")
+        problems.append(f"{where}: an answer contains a traceback: {_around(body)}")
     if status >= 500 and status not in _HONEST:
         problems.append(f"{where}: status {status}: {body[:200]!r}")
     return problems
@@ -140,7 +140,7 @@ def problems_of_log(text: str) -> list[str]:
             last = next((one for one in rest[1:] if not one.startswith((" ", "\t"))), line)
             key = re.sub(r"[0-9a-f]{6,}|\d+", "N", f"{line}{last}")
             found.setdefault(key, "\n".join(lines[max(0, number - 1) : number + 25]))
-    problems = [f"the log says:\n{words}" for words in found.values()]
+    problems = [f"the log contains an error:\n{words}" for words in found.values()]
     longest = max(lines, key=len, default="")
     if len(longest) > _LONGEST_LINE:
         problems.append(f"a line of the log has {len(longest)} characters: {longest[:300]}")
@@ -167,7 +167,10 @@ def problems_of_memory(name: str, samples: Sequence[int]) -> list[str]:
     earlier, later = sum(steps[: len(steps) // 2]), sum(steps[len(steps) // 2 :])
     if later >= earlier / 2 and earlier + later - max(steps) > _MORE_BYTES:
         said = ", ".join(str(floor // MIB) for floor in floors_of(samples, _PARTS))
-        return [f"{name} goes on growing; its floors, in MiB: {said}"]
+        return [
+            f"the memory of {name} keeps growing. Lowest memory in each part of the run, MiB: "
+            f"{said}"
+        ]
     return []
 
 

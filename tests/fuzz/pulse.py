@@ -48,7 +48,10 @@ class Pulse:
         if answer.code == "OK" and any(one.verified.verification.reward == 1.0 for one in events):
             return []
         last = events[-1] if events else None
-        return [f"a good rollout meanwhile: {answer.code} {answer.details} {last}"]
+        return [
+            "a valid rollout during the run did not get its reward: "
+            f"{answer.code} {answer.details} {last}"
+        ]
 
     async def close(self) -> None:
         """Hangs up."""

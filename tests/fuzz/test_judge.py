@@ -53,15 +53,15 @@ def test_what_is_right(answer: Answer) -> None:
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (Answer("a/B", "OK", messages=[b"so: " + TRACE]), "holds a traceback"),
-        (answered(details=TRACE.decode()), "holds a traceback"),
-        (Answer("a/B", "INVALID_ARGUMENT", "no"), "without an ErrorInfo"),
+        (Answer("a/B", "OK", messages=[b"so: " + TRACE]), "contains a traceback"),
+        (answered(details=TRACE.decode()), "contains a traceback"),
+        (Answer("a/B", "INVALID_ARGUMENT", "no"), "has no ErrorInfo"),
         (Answer("a/B", "INTERNAL", "no", own=False), "INTERNAL"),
-        (Answer("a/B", "UNKNOWN", "Unexpected <class 'KeyError'>: 1"), "without an ErrorInfo"),
-        (Answer("a/B", "DEADLINE_EXCEEDED", "Deadline Exceeded"), "for a long time"),
+        (Answer("a/B", "UNKNOWN", "Unexpected <class 'KeyError'>: 1"), "has no ErrorInfo"),
+        (Answer("a/B", "DEADLINE_EXCEEDED", "Deadline Exceeded"), "before the deadline"),
         (answered(FAULT), "INTERNAL_FAULT"),
-        (answered(code="NOT_FOUND"), "TASK_INVALID comes with"),
-        (answered(trailers=b"\xff"), "cannot be decoded"),
+        (answered(code="NOT_FOUND"), "TASK_INVALID must have the status"),
+        (answered(trailers=b"\xff"), "can't be decoded"),
     ],
 )
 def test_what_is_wrong(answer: Answer, words: str) -> None:
@@ -125,4 +125,4 @@ def test_memory_that_does_not_go_on_growing(of: str) -> None:
 @pytest.mark.parametrize("how", _LEAKS)
 def test_memory_that_leaks(how: str) -> None:
     (problem,) = problems_of_memory("a", [round(one * MIB) for one in _LEAKS[how]])
-    assert "a goes on growing" in problem
+    assert "the memory of a keeps growing" in problem

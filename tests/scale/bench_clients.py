@@ -1,4 +1,4 @@
-"""What it costs to collect in each language: the clients' programs beside gym-cli, in one run.
+"""Compares the CPU cost of gym-cli and of the collectors in other languages.
 
     python tests/scale/bench_clients.py [--quick] [--rounds N] [--rollouts N] [--in-flight N]
                                         [--only LANGUAGE …]

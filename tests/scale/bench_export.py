@@ -1,4 +1,4 @@
-"""What an export costs next to plain loops of orjson over the same rows, and how memory grows.
+"""Measures the CPU and memory of exports, and of hand-written loops over the same rows.
 
     python tests/scale/bench_export.py [--rows N] [--only NAME,…] [--folder DIR] [--write]
 

@@ -1,4 +1,4 @@
-"""What a rollout takes in machine instructions: a figure that no other load on the machine moves.
+"""Counts the machine instructions of a rollout with valgrind. Other load changes the count little.
 
 CPU time tells what a rollout costs, but on a shared machine it moves by half from one minute to
 the next, so a change of two per cent can't be seen in it. The instructions that the processes run
@@ -64,17 +64,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Prints a line for each contender."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     everyone = ("floor", *LAYOUTS)
-    parser.add_argument("--only", nargs="+", choices=everyone, default=everyone)
-    parser.add_argument("--rollouts", type=int, default=512)
-    parser.add_argument("--in-flight", type=int, default=128)
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        choices=everyone,
+        default=everyone,
+        help="measure only these contenders. floor is the bare loop",
+    )
+    parser.add_argument("--rollouts", type=int, default=512, help="rollouts (default: 512)")
+    parser.add_argument(
+        "--in-flight", type=int, default=128, help="rollouts in flight (default: 128)"
+    )
     options = parser.parse_args(arguments)
     if shutil.which("valgrind") is None:
-        print("valgrind is not installed; install it and run this again", file=sys.stderr)
+        print("valgrind was not found: apt install valgrind, then run again", file=sys.stderr)
         return 1
     with endpoint() as model:
         for name in options.only:
             count = per_rollout(name, model.url, options.in_flight, options.rollouts)
-            print(f"{name:>10}: {count / 1e3:,.0f} thousand instructions a rollout", flush=True)
+            print(f"{name:>10}: {count / 1e3:,.0f} thousand instructions per rollout", flush=True)
     return 0
 
 

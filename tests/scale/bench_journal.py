@@ -1,4 +1,4 @@
-"""What the journal costs, against rows alone; and a run of a million rollouts.
+"""Measures the CPU cost of the journal, and a run of a million rollouts.
 
     make bench-journal                  or, for another size,
     python tests/scale/bench_journal.py --rollouts 100000
@@ -110,7 +110,10 @@ async def journalled(folder: Path, count: int, total: int) -> float:
 
 def compare() -> None:
     """Print CPU per recorded rollout for both."""
-    print(f"CPU per recorded rollout, rows of {ROW_BYTES} bytes, {RECORDED} rollouts")
+    print(
+        f"CPU to record one rollout, from {RECORDED} rollouts with rows of {ROW_BYTES} bytes. "
+        "'rows alone' writes no journal:"
+    )
     for count in (1, 64, 512):
         total = RECORDED if count > 1 else RECORDED // 40
         got: dict[str, list[float]] = {"rows alone": [], "journal": []}
@@ -150,7 +153,7 @@ async def _fill(path: Path, total: int) -> None:
 
     await asyncio.gather(*(worker() for _ in range(512)))
     cpu = (time.process_time() - cpu) / total * 1e6
-    print(f"  written       {cpu:9.1f} µs of CPU each, memory grew by {grown(before):.0f} MiB")
+    print(f"  write         {cpu:9.1f} µs of CPU per rollout, {grown(before):.0f} MiB more memory")
     await output.close()
 
 
@@ -158,8 +161,8 @@ def _reopen(path: Path) -> None:
     before, cpu = rss(), time.process_time()
     output = RunOutput.open(OutputFiles(path), ONE, OpenOptions(resume=True))
     print(
-        f"  resumed       {time.process_time() - cpu:9.1f} s of CPU, memory grew by "
-        f"{grown(before):.0f} MiB, {output.outcomes} outcomes (every row is read for the tally)"
+        f"  resume        {time.process_time() - cpu:9.1f} s of CPU, {grown(before):.0f} MiB more "
+        f"memory, {output.outcomes} outcomes (resuming reads every row)"
     )
     output.abandon()
 
@@ -169,8 +172,9 @@ def _index(path: Path) -> None:
     before, cpu = rss(), time.process_time()
     with open_run(path):
         print(
-            f"  index made    {time.process_time() - cpu:9.1f} s of CPU, memory grew by "
-            f"{grown(before):.0f} MiB, {path.with_suffix('.index').stat().st_size / MIB:.0f} MiB"
+            f"  build index   {time.process_time() - cpu:9.1f} s of CPU, {grown(before):.0f} MiB "
+            "more memory, size of the index "
+            f"{path.with_suffix('.index').stat().st_size / MIB:.0f} MiB"
         )
 
 
@@ -185,8 +189,8 @@ def _read(path: Path, total: int) -> None:
         assert row is not None
         assert row["task_id"] == f"t-{number}"
     print(
-        f"  one rollout   {statistics.median(walls) * 1e3:9.2f} ms, opening the run included "
-        f"(the slowest of 200: {max(walls) * 1e3:.2f} ms)"
+        f"  read one row  {statistics.median(walls) * 1e3:9.2f} ms, including the time to open "
+        f"the run (the slowest of 200 reads: {max(walls) * 1e3:.2f} ms)"
     )
 
 
@@ -201,21 +205,30 @@ def _kept(folder: Path | None) -> Iterator[Path]:
 
 def million(total: int) -> None:
     """Each step in a process of its own, so that memory is the step's."""
-    print(f"a run of {total} small rollouts")
+    print(f"A run of {total} rollouts with small rows:")
     with _kept(None) as folder:
         path = folder / "run.jsonl"
         for step in ("fill", "reopen", "index", "read"):
             command = [sys.executable, __file__, "--step", step, "--path", path]
             subprocess.run([*map(str, command), "--rollouts", str(total)], check=True)
         sizes = {one.suffix: one.stat().st_size / MIB for one in folder.iterdir()}
-        print("  on disk       " + ", ".join(f"{k} {v:.0f} MiB" for k, v in sorted(sizes.items())))
+        print("  files         " + ", ".join(f"{k} {v:.0f} MiB" for k, v in sorted(sizes.items())))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--rollouts", type=int, default=1_000_000)
-    parser.add_argument("--step", choices=["fill", "reopen", "index", "read", "compare"])
-    parser.add_argument("--path", type=Path)
+    parser = argparse.ArgumentParser(
+        prog="make bench-journal",
+        description="Measures the CPU cost of the journal, and a run of a million rollouts.",
+    )
+    parser.add_argument(
+        "--rollouts", type=int, default=1_000_000, help="rollouts of the run (default: 1000000)"
+    )
+    parser.add_argument(
+        "--step",
+        choices=["fill", "reopen", "index", "read", "compare"],
+        help="run only this step. Steps other than compare need --path",
+    )
+    parser.add_argument("--path", type=Path, help="the rows of the run, for --step")
     asked = parser.parse_args()
     if asked.step == "fill":
         asyncio.run(_fill(asked.path, asked.rollouts))

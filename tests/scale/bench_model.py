@@ -1,4 +1,4 @@
-"""What a call of the model costs, as a ratio to a bare aiohttp loop in the same run.
+"""Measures the CPU cost of a model call, as a ratio to a call with bare aiohttp in the same run.
 
 The same requests against one fake chat endpoint in a process of its own, 64 in flight: by aiohttp
 and orjson with nothing around them, by the `openai` package's client, and through the model
@@ -8,9 +8,8 @@ own, way after way and round after round, so that a drifting machine touches all
     python tests/scale/bench_model.py [--calls N] [--rounds N] [--concurrency N] [--loop uvloop]
 
 Prints CPU microseconds per call (user and system, of the calling process alone) and the ratio,
-medians over the rounds, as a table for docs/reference/performance.md. Exits 1 when a ratio of the
-service
-is above the target.
+medians over the rounds, as a table for docs/reference/performance.md. Exits 1 if a ratio of the
+service is above the target.
 """
 
 from __future__ import annotations
@@ -74,14 +73,21 @@ def measure(way: str, case: str, url: str, calls: int, concurrency: int, loop: s
 def main() -> int:
     """Prints the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--calls", type=int, default=4000)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--concurrency", type=int, default=64)
-    parser.add_argument("--loop", choices=["uvloop", "asyncio"], default="uvloop")
+    parser.add_argument(
+        "--calls", type=int, default=4000, help="calls per round with bare aiohttp (default: 4000)"
+    )
+    parser.add_argument("--rounds", type=int, default=5, help="rounds (default: 5)")
+    parser.add_argument("--concurrency", type=int, default=64, help="calls in flight (default: 64)")
+    parser.add_argument(
+        "--loop", choices=["uvloop", "asyncio"], default="uvloop", help="default: uvloop"
+    )
     given = parser.parse_args()
     met = True
     print(f"{given.concurrency} in flight, {given.loop}, medians of {given.rounds} rounds\n")
-    print("| prompt or answer | way | CPU µs per call | ratio | rounds |\n|---|---|---|---|---|")
+    print(
+        "| prompt or answer | client | CPU per call, µs | ratio to bare aiohttp (median) | "
+        "ratio in the rounds |\n|---|---|---|---|---|"
+    )
     with endpoint() as url:
         for case in CASES:
             ways = [way for way in WAYS if (case, way) not in LEFT_OUT]
@@ -99,7 +105,9 @@ def main() -> int:
                 spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
                 print(f"| {case} | {way} | {cost:,.0f} | {ratio:.2f} | {spread} |", flush=True)
                 met = met and (way in ("bare", "openai") or ratio <= TARGET)
-    print(f"\ntarget of the service {TARGET:g}: {'met' if met else 'MISSED'}")
+    print(
+        f"\ntarget for chat and vllm, a ratio of at most {TARGET:g}: {'met' if met else 'MISSED'}"
+    )
     return 0 if met else 1
 
 

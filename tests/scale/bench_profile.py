@@ -1,4 +1,4 @@
-"""How much memory a profile takes as the rows grow, or a reverification.
+"""Measures the memory of gym-cli profile and gym-cli reverify with many rows.
 
     python tests/scale/bench_profile.py [--rows N] [--reverify]
 
@@ -71,8 +71,10 @@ def _measure_reverify(path: Path) -> None:
 def main() -> None:
     """Runs the bench."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--reverify", action="store_true", help="judge the rows again instead")
+    parser.add_argument("--rows", type=int, default=1_000_000, help="rows (default: 1000000)")
+    parser.add_argument(
+        "--reverify", action="store_true", help="measure gym-cli reverify, not gym-cli profile"
+    )
     parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.measure:
@@ -90,9 +92,12 @@ def main() -> None:
             said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
             read, most = said.split()
             found.append((int(read), float(most)))
-            print(f"{int(read):,} rows, {path.stat().st_size / 1e6:.0f} MB: {float(most):.0f} MB")
+            print(
+                f"{int(read):,} rows, {path.stat().st_size / 1e6:.0f} MB on disk: peak memory "
+                f"{float(most):.0f} MB"
+            )
     (few, small), (many, large) = found
-    print(f"each row more: {(large - small) * 2**20 / (many - few):.0f} bytes")
+    print(f"memory of each additional row: {(large - small) * 2**20 / (many - few):.0f} bytes")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What an environment's calls cost the service, and how much memory its sessions hold.
+"""Measures the CPU of an environment's calls, and the memory of its sessions.
 
     python tests/scale/bench_resource.py [calls] [sessions] [sandbox]
 
@@ -150,9 +150,11 @@ async def measure_calls() -> bool:
                 best = min(best, (time.process_time() - started) / _PAIRS * 1e6)
             assert await peers.verify(session_id, task, said) == 1.0
         rows.append((name, best))
-        print(f"CallTool + Verify, {name}: {best:.1f} us CPU")
+        print(f"CallTool and Verify together, environment {name}: {best:.1f} µs of CPU")
     fine = rows[0][1] <= PAIR_TARGET_US
-    print(f"  target for string_match {PAIR_TARGET_US:g} us: {'met' if fine else 'MISSED'}")
+    print(
+        f"  target for string_match, at most {PAIR_TARGET_US:g} µs: {'met' if fine else 'MISSED'}"
+    )
     return fine
 
 
@@ -170,9 +172,9 @@ async def measure_sessions() -> bool:
             await asyncio.gather(*(peers.call(one, "look_up", b'{"key":"a"}') for one in ids))
         after = _resident_mb()
     each = (after - before) * 1024 / SESSIONS
-    print(f"{SESSIONS} sessions: {after:.0f} MB in all, {each:.1f} KB for each session")
+    print(f"{SESSIONS} sessions: memory of the process {after:.0f} MB, {each:.1f} KB per session")
     fine = after <= SESSIONS_TARGET_MB
-    print(f"  target {SESSIONS_TARGET_MB:g} MB: {'met' if fine else 'MISSED'}")
+    print(f"  target, at most {SESSIONS_TARGET_MB:g} MB: {'met' if fine else 'MISSED'}")
     return fine
 
 
@@ -189,13 +191,17 @@ async def measure_sandbox() -> bool:
                 )
                 medians.append(figures.median_ms)
                 paused = f", {pause_s * 1000:g} ms apart" if pause_s else ""
-                print(f"sandbox, {'warm' if warm else 'cold'}{paused}: {figures}")
+                begun = "started in advance" if warm else "started on request"
+                print(f"sandbox, interpreters {begun}{paused}: {figures}")
     except SandboxUnavailable as error:
         print(f"sandbox: NOT MEASURED: {error}")
         return False
     # The target is for programs that all start when they are asked for.
     fine = medians[0] <= EXECUTION_TARGET_MS
-    print(f"  target {EXECUTION_TARGET_MS:g} ms (cold): {'met' if fine else 'MISSED'}")
+    print(
+        f"  target, a median of at most {EXECUTION_TARGET_MS:g} ms with {IN_FLIGHT} programs in "
+        f"flight and interpreters started on request: {'met' if fine else 'MISSED'}"
+    )
     return fine
 
 

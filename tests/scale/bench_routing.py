@@ -1,4 +1,4 @@
-"""Ways to route rollouts over several endpoints, simulated: prefix hits, balance and waiting.
+"""Simulates rules that choose a model endpoint for each rollout.
 
     python tests/scale/bench_routing.py [--endpoints 4] [--at-a-time 96] [--death]
 
@@ -35,10 +35,16 @@ _HEADS = ("", "hits", "tokens", "max/mean", "wait", "p99", "time", "failed")
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--endpoints", type=int, default=4)
-    parser.add_argument("--at-a-time", type=int, default=96, help="rollouts")
-    parser.add_argument("--rollouts", type=int, default=800)
-    parser.add_argument("--death", action="store_true", help="one endpoint dies and comes back")
+    parser.add_argument(
+        "--endpoints", type=int, default=4, help="number of model endpoints (default: 4)"
+    )
+    parser.add_argument(
+        "--at-a-time", type=int, default=96, help="rollouts at the same time (default: 96)"
+    )
+    parser.add_argument("--rollouts", type=int, default=800, help="rollouts (default: 800)")
+    parser.add_argument(
+        "--death", action="store_true", help="one endpoint fails and later recovers"
+    )
     said = parser.parse_args()
     world = World(endpoints=said.endpoints, at_a_time=said.at_a_time, rollouts=said.rollouts)
     if said.death:
@@ -52,7 +58,7 @@ def main() -> None:
         times = (f"{done.mean_wait:.3f}", f"{done.wait(0.99):.2f}", f"{done.seconds:.0f}")
         lines.append((name, *share, *times, str(done.failures)))
     widths = [max(len(line[place]) for line in lines) for place in range(len(_HEADS))]
-    print(f"{world.endpoints} endpoints of {world.slots} slots, {done.calls} calls")
+    print(f"{world.endpoints} endpoints, {world.slots} calls at a time each, {done.calls} calls")
     for first, *rest in lines:
         cells = (cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True))
         print("  ".join((first.ljust(widths[0]), *cells)))

@@ -1,4 +1,4 @@
-"""Measures rows: their bytes, the CPU that makes and reads one, and the longest stop of the loop.
+"""Measures rows: their size, the CPU to build and read a row, and how long the loop is blocked.
 
     python tests/scale/bench_rows.py [--calls 8 32 128 512] [--events 337000]
 
@@ -118,9 +118,21 @@ async def recorded(events: Sequence[pb.RolloutEvent]) -> tuple[bytes, float, flo
 def main() -> None:
     """Prints a table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--calls", type=int, nargs="*", default=[2, 8, 32, 128, 512])
-    parser.add_argument("--events", type=int, default=0)
+    parser.add_argument(
+        "--calls",
+        type=int,
+        nargs="*",
+        default=[2, 8, 32, 128, 512],
+        help="numbers of model calls in a rollout (default: 2 8 32 128 512)",
+    )
+    parser.add_argument(
+        "--events", type=int, default=0, help="also measure a rollout of this many events"
+    )
     options = parser.parse_args()
+    print(
+        "row: size of the row. fold: CPU to collect the events. row ms: CPU to build the row. "
+        "stop: longest time for which the event loop was blocked. read: CPU to read the row."
+    )
     print(
         f"{'rollout':>16} {'row KB':>9} {'fold ms':>9} {'row ms':>9} {'stop ms':>9} {'read ms':>9}"
     )

@@ -1,4 +1,4 @@
-"""What sandboxes of bubblewrap cost: beside none at all, and the local runtimes of two peers.
+"""Measures bubblewrap sandboxes, plain subprocesses and the sandboxes of two peers.
 
     python tests/scale/bench_sandboxes.py [--quick] [--rounds N] [--open N …] [--only NAME …]
 

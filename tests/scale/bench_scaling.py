@@ -1,4 +1,4 @@
-"""What docs/ideas/scaling.md is computed from: real services at the small end.
+"""Measures the inputs of the capacity model in docs/ideas/scaling.md, with real services.
 
     python -m tests.scale.bench_scaling [--only registry|directory|fanout|collectors|loss …]
 
@@ -36,7 +36,9 @@ PARTS: Final[dict[str, Callable[[], Any]]] = {
 def main() -> None:
     """Measures, and writes the figures."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument(
+        "--only", nargs="+", choices=PARTS, default=list(PARTS), help="measure only these parts"
+    )
     arguments = parser.parse_args()
     found: dict[str, Any] = json.loads(PATH.read_text()) if PATH.exists() else {}
     for name in arguments.only:

@@ -1,4 +1,4 @@
-"""What a rollout costs a trainer: TrainerCollector beside a bare loop, TRL's own and verifiers.
+"""Measures the CPU cost of a rollout for a trainer: gymmesh, a bare loop, TRL and verifiers.
 
     python tests/scale/bench_trainer.py [--quick] [--rounds N] [--in-flight N …]
 
@@ -104,7 +104,10 @@ def measure(points: list[Point], rounds: int, share: float) -> Found:
 def report(found: Found, points: list[Point]) -> str:
     """The tables."""
     names = (*NAMES, "verifiers")
-    heads = ["in flight, latency", *(_TITLES[name] for name in names)]
+    heads = [
+        "rollouts in flight, time until the engine answers",
+        *(_TITLES[name] for name in names),
+    ]
 
     def cells(key: str, digits: int) -> list[list[str]]:
         return [
@@ -118,12 +121,13 @@ def report(found: Found, points: list[Point]) -> str:
     ]
     return "\n\n".join(
         [
-            "CPU milliseconds per rollout:",
+            "CPU time per rollout in ms:",
             table(heads, cells("cpu_ms", 2)),
             "Rollouts per second:",
             table(heads, cells("per_s", 0)),
-            "Milliseconds from a group's last token to the group, TrainerCollector (p50 / p99):",
-            table(["in flight, latency", *map(_label, points)], [["", *late]]),
+            "TrainerCollector: time from a group's last token until the trainer has the group, "
+            "p50 / p99, ms:",
+            table([heads[0], *map(_label, points)], [["TrainerCollector", *late]]),
             machine(),
         ]
     )
@@ -132,7 +136,7 @@ def report(found: Found, points: list[Point]) -> str:
 def _label(point: Point) -> str:
     in_flight, late_s = point
     late = f"0–{late_s:g} s" if late_s >= 1 else f"0–{late_s * 1e3:.0f} ms"
-    return f"{in_flight}, {late if late_s else '0'}"
+    return f"{in_flight:,} in flight, {f'answers after {late}' if late_s else 'answers at once'}"
 
 
 def _median(figures: list[dict[str, Any]], key: str, digits: int) -> str:
@@ -143,9 +147,17 @@ def _median(figures: list[dict[str, Any]], key: str, digits: int) -> str:
 def main() -> int:
     """Prints the figures."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="one round, a quarter of the work")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--in-flight", type=int, nargs="+", default=[64, 512, 2048])
+    parser.add_argument(
+        "--quick", action="store_true", help="one round with a quarter of the rollouts"
+    )
+    parser.add_argument("--rounds", type=int, default=5, help="rounds (default: 5)")
+    parser.add_argument(
+        "--in-flight",
+        type=int,
+        nargs="+",
+        default=[64, 512, 2048],
+        help="numbers of rollouts in flight (default: 64 512 2048)",
+    )
     arguments = parser.parse_args()
     points = [(one, late_s) for one in arguments.in_flight for late_s in (0.0, _LATE_S)]
     points.append(_SLOW)

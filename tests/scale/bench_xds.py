@@ -1,4 +1,4 @@
-"""What the xDS control plane costs, and how soon clients follow the registry.
+"""Measures the cost of the xDS control plane, and how fast clients follow the registry.
 
     python -m tests.scale.bench_xds [--endpoints N] [--streams N] [--changes N]
                                     [--consul PROGRAM] [--deaths N] [--write]

@@ -1,11 +1,10 @@
-"""How far the mesh scales: a capacity model, and simulations of what no one machine can run.
+"""Computes a capacity model of large meshes, and simulates meshes too large for one machine.
 
     python -m tests.scale.scaling_sim [--write]
 
-Prints the tables of docs/ideas/scaling.md; --write puts them into the page, between their markers,
-and
-draws docs/pictures/scaling.svg. What it computes from was measured by tests/scale/bench_scaling.py
-and by the benches of docs/reference/performance.md. Nothing is measured here: two runs print the
+Prints the tables of docs/ideas/scaling.md. --write writes the tables to the page, between their
+markers, and draws docs/pictures/scaling.svg. The inputs were measured by bench_scaling.py and by
+the benches of docs/reference/performance.md. This program measures nothing: two runs print the
 same.
 """
 
@@ -35,7 +34,11 @@ def made() -> tuple[dict[str, str], str]:
 def main() -> None:
     """Prints the sections, and writes them where that is asked for."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--write", action="store_true", help="put them into docs/ideas/scaling.md")
+    parser.add_argument(
+        "--write",
+        action="store_true",
+        help="write the tables to docs/ideas/scaling.md and draw docs/pictures/scaling.svg",
+    )
     write = parser.parse_args().write
     texts, picture = made()
     for name, text in texts.items():

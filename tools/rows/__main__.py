@@ -70,7 +70,7 @@ def main(argv: list[str] | None = None) -> int:
     lines = stale(made)
     if lines:
         print("\n".join(lines[:DIFF_LINES]))
-        print("rows: generated files are stale; run `make proto`", file=sys.stderr)
+        print("rows: the generated files are out of date: run `make proto`", file=sys.stderr)
     return 1 if lines else 0
 
 

@@ -156,8 +156,15 @@ def _counts(row: Row) -> list[str]:
 def main() -> int:
     """Compare, print, and say by the exit code whether our own gateway failed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("names", nargs="*", choices=[[], _OURS.name, *(one.name for one in PEERS)])
-    parser.add_argument("--json", type=Path, help="all results, for programs")
+    parser.add_argument(
+        "names",
+        nargs="*",
+        choices=[[], _OURS.name, *(one.name for one in PEERS)],
+        help="test only these gateways (default: all)",
+    )
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="write all results to FILE as JSON"
+    )
     options = parser.parse_args()
     rows = asyncio.run(compared(options.names))
     print("\n".join(("", *table(rows))))

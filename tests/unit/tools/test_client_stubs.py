@@ -44,10 +44,13 @@ def test_what_is_stale_is_said_with_the_next_step(
     (tmp_path / "go" / "gen" / "gymmesh" / "mux" / "v1" / "mux.pb.go").unlink()
     assert client_stubs.main(tmp_path) == 1
     assert capsys.readouterr().err == (
-        "clients/go/gen: stale for gymmesh/mux/v1/mux.proto; run `make proto LANGUAGES=go`\n"
+        "clients/go/gen: the stubs of gymmesh/mux/v1/mux.proto are out of date: "
+        "run `make proto LANGUAGES=go`\n"
     )
     shutil.rmtree(tmp_path / "rust" / "src" / "generated")
     assert client_stubs.main(tmp_path) == 1
     said = capsys.readouterr().err.splitlines()[-1]
-    assert said.startswith("clients/rust/src/generated: stale for gymmesh/access/v1/access.proto, ")
-    assert said.endswith("; run `make proto LANGUAGES=rust`")
+    assert said.startswith(
+        "clients/rust/src/generated: the stubs of gymmesh/access/v1/access.proto, "
+    )
+    assert said.endswith(" are out of date: run `make proto LANGUAGES=rust`")
