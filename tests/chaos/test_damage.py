@@ -1,4 +1,4 @@
-"""A few damaged files, judged; `make chaos` damages 250."""
+"""A few damaged files, judged; `make chaos-damage` damages 250."""
 
 from __future__ import annotations
 
