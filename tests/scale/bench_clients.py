@@ -3,15 +3,18 @@
     python tests/scale/bench_clients.py [--quick] [--rounds N] [--rollouts N] [--in-flight N]
                                         [--only LANGUAGE …]
 
-Each collects the same rollouts from the same mesh (agent, environment, model and registry, each a
-process, and a fake endpoint, as in bench_rollout.py): two model calls and a tool call each. Every
-run is a process of its own and must end with every rollout completed, or nothing is printed.
-Collectors take turns, in another order each round. CPU time is user and system time of the
-collector's process alone, after its first quarter of the rollouts, in which a process starts, and a
-virtual machine compiles what it runs; the mesh's is that of its processes meanwhile, without the
-endpoint's. Before the rounds, each runs once while the agent is asked how many rollouts are in
-flight, and by which RPC; one that stays below what was asked for fails the bench. All but
-`--quick` and `--only` write their section of docs/reference/performance.md.
+All collectors collect the same rollouts from the same mesh. Agent, environment, model, registry
+and a fake endpoint are separate processes, as in bench_rollout.py. A rollout has two model calls
+and a tool call. Each run of a collector is a separate process. If a rollout of a run does not
+complete, the bench fails. The collectors take turns, in a different order in each round.
+
+The CPU of a collector is the user and system time of its process after the first quarter of the
+rollouts. So the start of the process, and most of the compilation in a virtual machine, are not
+counted. The CPU of the mesh is the time of the mesh's processes during the same period, without
+the endpoint. Before the rounds, each collector runs once, and the bench asks the agent for the
+number of rollouts in flight and for the RPC. If this number is below the requested number, the
+bench fails. Without `--quick` and `--only`, the bench writes its section of
+docs/reference/performance.md.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
     PYTHONPATH=proto/python python tests/scale/bench_codec.py
 
-The yardstick is orjson's loads + dumps of the same document, in the same process.
-Exits 1 when a ratio misses its target or a known type ended up as an OpaqueItem.
+The ratios are relative to orjson's loads and dumps of the same document, in the same process.
+Exits 1 if a ratio misses its target, or if the codec stores an item of a known type as an
+OpaqueItem.
 """
 
 from __future__ import annotations

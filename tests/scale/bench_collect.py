@@ -2,10 +2,10 @@
 
     python tests/scale/bench_collect.py [--rollouts N] [--rounds N]
 
-The agent, which sends five events a rollout from a script, and the collector, which folds them,
-each run in a process of their own; CPU time is counted over both, with all threads. `nothing` is
-the same in one process without a transport: making and folding the events. Rounds alternate
-between the ways; medians are printed. Exits 1 when Collect costs more than the target.
+The agent sends five scripted events per rollout. The collector folds the events. Agent and
+collector are separate processes. The bench counts the CPU of both processes, with all threads. In
+the column `nothing`, one process creates and folds the events without a transport. The ways
+alternate in each round. The bench prints medians. Exits 1 if Collect costs more than its target.
 """
 
 from __future__ import annotations

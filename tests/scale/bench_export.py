@@ -2,11 +2,12 @@
 
     python tests/scale/bench_export.py [--rows N] [--only NAME,…] [--folder DIR] [--write]
 
-Makes a file of rows of three tool calls each, with eight repeats a task, then measures each format
-in a process of its own: CPU seconds, the input's MB a second of CPU, and the most memory. Beside it
-stand two loops: one that reads and writes each row as it is, and one that writes what the format
-does, by hand and without any check (export_loops.py), measured right before the export. `--folder`
-says where the rows stand meanwhile; `--write` puts the table into docs/reference/performance.md.
+Writes a file of rows with three tool calls each and eight repeats per task. Then the bench measures
+each format in a separate process: CPU seconds, MB of input per second of CPU, and the highest
+memory. For comparison, the bench measures two loops: one reads each row and writes it unchanged.
+The other, right before the export, writes the same output as the export, by hand and without checks
+(export_loops.py). `--folder` is the folder of the rows. `--write` writes the table to
+docs/reference/performance.md.
 """
 
 from __future__ import annotations

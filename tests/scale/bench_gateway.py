@@ -3,16 +3,18 @@
     python tests/scale/bench_gateway.py [--quick] [--rounds N] [--layout NAME]
                                         [--part calls|programs|session …]
 
-- calls: what a call of 1, 64 and 256 programs takes longer through the gateway than to the same
-  scripted model server itself, and its CPU, for Chat Completions and Messages, streamed and whole;
-  beside verifiers' interception, where that is installed (`make bench-peers`).
-- programs: 256 small programs, 32 of Codex and 24 of Claude Code in sandboxes at once, where these
-  are installed (`make test-programs`): memory, CPU and start. Any that fails is an error.
+- calls: the time that the gateway adds to a call of 1, 64 and 256 programs, compared with calls to
+  the same scripted model server without a gateway, and the CPU of a call. The calls use the APIs
+  Chat Completions and Messages, streamed and in one piece. If verifiers is installed (`make
+  bench-peers`), the bench also measures calls through its interception server.
+- programs: 256 small programs, 32 of Codex and 24 of Claude Code run in sandboxes at the same
+  time, if these programs are installed (`make test-programs`): memory, CPU and start. A program
+  that fails is an error.
 - session: bytes and CPU of the row, the page and the exports of 125, 250 and 500 calls.
 
-CPU is user and system time over all processes of a contender; the model server and what plays the
-programs are processes of their own. Without an option it writes its section of
-docs/reference/performance.md. `--quick` does less of everything.
+CPU is the user and system time of all processes of a contender. The model server and the simulated
+programs are separate processes, which are not counted. Without options, the bench writes its
+section of docs/reference/performance.md. `--quick` does less work in every part.
 """
 
 from __future__ import annotations

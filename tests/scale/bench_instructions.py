@@ -1,15 +1,16 @@
 """Counts the machine instructions of a rollout with valgrind. Other load changes the count little.
 
-CPU time tells what a rollout costs, but on a shared machine it moves by half from one minute to
-the next, so a change of two per cent can't be seen in it. The instructions that the processes run
-are the same every time, to some tenths of a per cent. They leave out the kernel's part, and say
-nothing of how well caches serve: bench_rollout.py has the last word.
+On a shared machine, the CPU time of a rollout changes by half from one minute to the next. So CPU
+time can't show a change of two per cent. The number of machine instructions is the same in every
+run, to some tenths of a per cent. The number does not include the kernel, and does not show the
+effect of caches. The figures that count are those of bench_rollout.py.
 
     python tests/scale/bench_instructions.py [--only NAME …] [--rollouts N] [--in-flight N]
 
-The work is that of bench_rollout.py. Each contender runs twice under valgrind, once without those
-N rollouts; the difference, over all its processes, is theirs. Takes some minutes, most of them for
-the processes of the mesh to start; valgrind must be installed.
+The work is the same as in bench_rollout.py. Each contender runs twice under valgrind, once with N
+rollouts and once without them. The difference, over all processes, is the instructions of the N
+rollouts. The bench takes some minutes, mostly to start the processes of the mesh. valgrind must be
+installed.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """Measures the CPU cost of the journal, and a run of a million rollouts.
 
-    make bench-journal                  or, for another size,
-    python tests/scale/bench_journal.py --rollouts 100000
+    make bench-journal
+    python tests/scale/bench_journal.py --rollouts 100000     for another number of rollouts
 
-First part: CPU per recorded rollout, with so many in flight, of the journal and of a sink that
-only appends rows and syncs them in groups. Both alternate in one process; the ratio counts.
-Second part: memory, time to reopen, time to make the index, time to read one rollout.
+First part: the CPU per recorded rollout of the journal, and of a program that only appends rows
+and syncs them in groups, with different numbers of rollouts in flight. Both alternate in one
+process. The result is the ratio. Second part: memory, the time to reopen the run, the time to
+build the index, and the time to read one rollout.
 """
 
 from __future__ import annotations

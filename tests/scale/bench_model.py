@@ -1,15 +1,16 @@
 """Measures the CPU cost of a model call, as a ratio to a call with bare aiohttp in the same run.
 
-The same requests against one fake chat endpoint in a process of its own, 64 in flight: by aiohttp
-and orjson with nothing around them, by the `openai` package's client, and through the model
-service on the direct path with the backends `chat` and `vllm`. Each way runs in a process of its
-own, way after way and round after round, so that a drifting machine touches all of them.
+The bench sends the same requests to one fake chat endpoint in a separate process, with 64 calls in
+flight, in three ways: with aiohttp and orjson, with the client of the package `openai`, and
+through the model service with the backends `chat` and `vllm` (direct calls in one process). Each
+way runs in a separate process. The ways alternate in each round, so that changes of the machine's
+speed affect all of them.
 
     python tests/scale/bench_model.py [--calls N] [--rounds N] [--concurrency N] [--loop uvloop]
 
-Prints CPU microseconds per call (user and system, of the calling process alone) and the ratio,
-medians over the rounds, as a table for docs/reference/performance.md. Exits 1 if a ratio of the
-service is above the target.
+Prints the CPU microseconds per call (user and system time of only the calling process) and the
+ratio, as a table for docs/reference/performance.md. The figures are medians of the rounds. Exits 1
+if a ratio of the service is above the target.
 """
 
 from __future__ import annotations

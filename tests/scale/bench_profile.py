@@ -2,9 +2,10 @@
 
     python tests/scale/bench_profile.py [--rows N] [--reverify]
 
-Makes a file of N rows with eight repeats a task, and profiles its first tenth and all of it, each
-in a process of its own: the most memory, and what each row more took. With --reverify the rows are
-judged again, by string match in the same process, and written with their verdicts.
+Writes a file of N rows with eight repeats per task. Then the bench profiles the first tenth of the
+rows, and all rows, each in a separate process. The bench prints the peak memory, and the memory of
+each additional row. With --reverify, gym-cli reverify scores the rows again by string match, and
+writes the rows with their new verdicts.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     python tests/scale/bench_resource.py [calls] [sessions] [sandbox]
 
-Without arguments all parts run. Calls go over the direct path, in the event loop that services
-run in. Exits 1 when a target is missed.
+Without arguments, all parts run. The calls are direct calls in one process, in the event loop that
+services use. Exits 1 if a target is missed.
 """
 
 from __future__ import annotations

@@ -1,23 +1,23 @@
 """Measures the CPU time of one rollout in gymmesh, a bare aiohttp loop and two peers.
 
-One rollout: two model calls over HTTP to a fake endpoint in a process of its own, one tool call,
-a verdict by string match; with ours every event delivered, the row and the journal on disk.
-
     python tests/scale/bench_rollout.py [--quick] [--rounds N] [--in-flight N …] [--only NAME …]
                                         [--one-processor]
 
-Counts CPU time (user and system) over all processes of a contender, the endpoint's left out.
-Contenders stay up and take turns at each point, so that a drifting machine touches all; the first
-run of a point warms up and does not count. With the most in flight, where the processor's counters
-can be read, a further run of each round counts its cycles: of those a shared machine charges none
-that somebody else used. Prints medians and the ratio of each round's figures to
-the floor's in that round. A peer that is not installed is printed as ABSENT, and nothing is said
-about it; tools/setup-bench-peers.sh installs them. All but `--quick` and `--only` write their
-section of docs/reference/performance.md.
+A rollout has two model calls over HTTP to a fake endpoint in a separate process, one tool call and
+a verdict by string match. gymmesh also delivers every event, and writes row and journal to disk.
 
-`--one-processor` keeps the endpoint and all contenders on one processor, 512 in flight, without
-the peers. Two virtual processors of a shared machine may be one real one: then what keeps both
-busy is charged more CPU time for the same work than what leaves one idle, up to twice as much.
+The bench counts CPU time (user and system) of all processes of a contender, without the endpoint.
+Each contender is started once. At each point the contenders take turns, so that changes of the
+machine's speed affect all of them. The first run of a point warms up and is not counted. If the
+processor's counters are readable, a further run of each round with 512 rollouts in flight counts
+cycles. Cycles do not include the work of other users of a shared machine. The bench prints medians,
+and medians of the ratios to the floor (the bare loop) in the same round. A peer that is not
+installed is printed as ABSENT; tools/setup-bench-peers.sh installs the peers. Without `--quick` and
+`--only`, the bench writes its section of docs/reference/performance.md.
+
+With `--one-processor`, the endpoint and all contenders without the peers run on one processor, with
+512 rollouts in flight. Two virtual processors of a shared machine can be one physical processor.
+Then code that keeps both virtual processors busy is charged up to twice the CPU time.
 """
 
 from __future__ import annotations

@@ -2,13 +2,14 @@
 
     python tests/scale/bench_routing.py [--endpoints 4] [--at-a-time 96] [--death]
 
-What is simulated stands in routing_bench/simulation.py. The rows named `margin` are the router
-of the model service. Nothing is measured, so two runs print the same.
+The simulation is in routing_bench/simulation.py. The lines named `margin` are the router of the
+model service. Nothing is measured, so two runs print the same.
 
-hits: calls that found the prefix of their rollout where they went, of those that continue one.
-tokens: of those prefixes, the part that was not read anew. max/mean: work of the busiest
-endpoint over the average. wait, p99: seconds that calls queued at an endpoint. time: seconds
-until all rollouts were done.
+The columns: hits is the share of calls that found the prefix of their rollout at the endpoint, of
+all calls that continue a rollout. tokens is the share of prefix tokens that the endpoint did not
+read again. max/mean is the work of the busiest endpoint divided by the average work. wait and p99
+are the seconds for which calls queued at an endpoint. time is the seconds until all rollouts
+completed.
 """
 
 from __future__ import annotations
@@ -62,6 +63,8 @@ def main() -> None:
     for first, *rest in lines:
         cells = (cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True))
         print("  ".join((first.ljust(widths[0]), *cells)))
+    columns = (__doc__ or "").rpartition("\n\n")[2].strip()
+    print(f"\n{columns}")
 
 
 if __name__ == "__main__":

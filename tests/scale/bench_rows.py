@@ -2,9 +2,9 @@
 
     python tests/scale/bench_rows.py [--calls 8 32 128 512] [--events 337000]
 
-A rollout has `calls` model calls, each of which reads 100 new token ids and samples 100, with log
-probabilities, and a tool call between them. Recording is what a collector does: the row is made,
-and a ticker on the same loop says how long it was held up.
+A rollout has `calls` model calls, with a tool call between two model calls. Each model call reads
+100 new token ids and samples 100 token ids with log probabilities. The bench builds the row like a
+collector. A ticker in the same event loop measures how long the loop is blocked.
 """
 
 from __future__ import annotations

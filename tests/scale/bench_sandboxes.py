@@ -2,20 +2,22 @@
 
     python tests/scale/bench_sandboxes.py [--quick] [--rounds N] [--open N …] [--only NAME …]
 
-Each contender is a process of its own, with an interpreter of its own where it is a peer:
+Each contender is a separate process. A peer has its own interpreter:
 
-- none: the program as a subprocess of asyncio;
-- ours: in the caller's process, as an environment has it, and as a service of its own over gRPC;
-- verifiers and Harbor: what they run on the machine itself, a subprocess and containers of Podman.
-  A peer that is not installed is printed as ABSENT (`make bench-peers` installs them; Harbor's
-  containers need the image of `make test-sandboxes`).
+- none: the program as a subprocess of asyncio
+- embedded and service: gymmesh's sandbox service in the caller's process, as an environment uses
+  it, and as a separate service over gRPC
+- verifiers and Harbor: their runtimes for the local machine, a subprocess and Podman containers. A
+  peer that is not installed is printed as ABSENT. `make bench-peers` installs the peers. Harbor's
+  containers need the image of `make test-sandboxes`
 
-Measured are sandboxes that are made, run /bin/true once and end; /bin/true in one of N open
-sandboxes, one program at a time and N at a time; and the memory of an open sandbox in which nothing
-runs. Contenders take turns in each round, so that a drifting machine touches all. CPU time is user
-and system time over all processes of a contender, its sandboxes included. Ratios and differences
-are of figures of the same round; medians of the rounds are printed. All but `--quick` and `--only`
-write their section of docs/reference/performance.md.
+The bench measures sandboxes that are created, run /bin/true once and end. It also measures
+/bin/true in one of N open sandboxes, one program at a time and N at a time, and the memory of an
+open sandbox in which no program runs. Contenders take turns in each round, so that changes of the
+machine's speed affect all of them. CPU is the user and system time of all processes of a
+contender, including its sandboxes. Ratios and differences compare figures of the same round. The
+bench prints medians of the rounds. Without `--quick` and `--only`, the bench writes its section of
+docs/reference/performance.md.
 """
 
 from __future__ import annotations

@@ -2,16 +2,17 @@
 
     python tests/scale/bench_scale.py [--quick] [--only PART …]
 
-parked   10,000 rollouts in flight against a model that takes 30 s: memory for each over all
-         processes, beside a bare aiohttp loop; how long the collector's loop was blocked.
-inside   65,536 rollouts parked in one process, in a model that it holds itself: memory for each.
-stream   100,000 rollouts of five events through one collector: its memory and CPU, the disk.
-turns    rollouts of 2, 8, 32, 128 and 512 turns: bytes and CPU of one turn.
-latency  what a mesh adds to a model call and a tool call, with 64, 512 and 10,000 in flight.
-sessions 16,384 sessions opened, called and closed at one environment service.
+parked   10,000 rollouts in flight wait for a model that takes 30 s: memory of each rollout in all
+         processes, compared with a bare aiohttp loop; how long the collector's loop was blocked
+inside   65,536 rollouts wait in one process for a model in the same process: memory of each rollout
+stream   100,000 rollouts of five events through one collector: its memory, CPU and disk use
+turns    rollouts of 2, 8, 32, 128 and 512 turns: bytes and CPU of one turn
+latency  the time that a mesh adds to a model call, and the time of a tool call, with 64, 512 and
+         10,000 rollouts in flight
+sessions 16,384 sessions are opened, called and closed at one environment service
 
-Needs 20,000 open files a process. Prints what was not reached, and exits 1 then. All but `--quick`
-and `--only` write their section of docs/reference/performance.md.
+Needs 20,000 open files per process. Prints each missed target, and then exits 1. Without `--quick`
+and `--only`, the bench writes its section of docs/reference/performance.md.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     python -m tests.scale.bench_scaling [--only registry|directory|fanout|collectors|loss …]
 
-Writes tests/scale/scaling/figures.json; `make scaling ARGS=--write` then writes the page. Takes
-some four minutes, and a machine with nothing else to do.
+Writes tests/scale/scaling/figures.json. Then `make scaling ARGS=--write` writes the page. The
+bench takes four minutes, and needs a machine without other work.
 """
 
 from __future__ import annotations

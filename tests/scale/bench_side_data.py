@@ -2,19 +2,20 @@
 
     python tests/scale/bench_side_data.py [--quick]
 
-A policy gives routed experts for every token of rollouts of four calls, 100 MB a rollout, all of
-them different. They go through model service, agent and collector, each a process of its own; the
-collector is killed (SIGKILL) after a third and resumed. A reader, as a trainer would be, follows
-the rows, reads each sample's rows from the folder and compares every byte with what the policy must
-have given.
+The policy returns routed experts for every token of rollouts of four calls. Each rollout has 100
+MB of routed experts, and all rollouts are different. This side data passes through the model
+service, the agent and the collector, which are separate processes. The bench kills the collector
+(SIGKILL) after a third of the rollouts, and resumes the collector. A reader follows the rows as a
+trainer does, reads the side data of each sample from the folder, and compares every byte with the
+data of the policy.
 
-The folder is bounded (`side_data.max_bytes`), so that 25.6 GB need no such disk, and the policy
-begins no rollout that is more than 64 ahead of the reader. Measured: memory (RSS) of agent and
-collector, how late their loops run what is due, by a task that ticks inside, beside a process that
-does nothing but tick; the size of rows; and the CPU that storing takes, by itself.
+The folder has a size limit (`side_data.max_bytes`), so that the 25.6 GB need no large disk. The
+policy starts no rollout that is more than 64 rollouts ahead of the reader. The bench measures the
+memory (RSS) of agent and collector, the delay of timers in their event loops, the same delay in an
+idle process, the size of rows, and the CPU to store side data.
 
-Prints what was not reached, and exits 1 then. Without `--quick` (8 rollouts of 2 MB) and
-`--rollouts` it writes its section of docs/reference/performance.md.
+Prints each missed target, and then exits 1. Without `--quick` (8 rollouts of 2 MB) and
+`--rollouts`, the bench writes its section of docs/reference/performance.md.
 """
 
 from __future__ import annotations

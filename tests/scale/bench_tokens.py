@@ -2,12 +2,13 @@
 
     python tests/scale/bench_tokens.py --url http://HOST:PORT/v1 --model NAME [--vllm PATH] …
 
-For wherever a vLLM server is at hand. Both send the same prompts to Chat Completions, so many in
-flight, each for the same number of tokens (the end-of-text token is ignored): `vllm bench serve`
-as its own client, and the embedded mesh, where each prompt is a rollout with its row on disk. They
-take turns, after a round that does not count and that leaves both the same prefix cache. `--exact`
-has the mesh capture token ids and log probabilities, which vLLM's benchmark doesn't. Prints the
-tokens per second of both and their ratio; exits 1 below 0.98.
+Needs a running vLLM server. Two clients send the same prompts to Chat Completions, with the same
+number of prompts in flight and the same number of tokens per answer (the model ignores the
+end-of-text token). One client is `vllm bench serve`. The other client is the embedded mesh, where
+each prompt is a rollout with its row on disk. The clients take turns. The first round is not
+counted, so that both clients find the same prefix cache. With `--exact`, the mesh captures token
+ids and log probabilities, which vLLM's benchmark does not. Prints the tokens per second of both
+clients and the ratio. Exits 1 if the ratio is below 0.98.
 """
 
 from __future__ import annotations

@@ -2,15 +2,17 @@
 
     python tests/scale/bench_trainer.py [--quick] [--rounds N] [--in-flight N …]
 
-One rollout: two model calls by token ids to an engine in the process, one tool call, a verdict by
-string match, and its tokens with mask and log probabilities. Contenders take turns, each in a
-process of its own; medians of the rounds are printed: CPU milliseconds per rollout, rollouts per
-second, and milliseconds from a group's last token to the group.
+A rollout has two model calls by token ids to an engine in the same process, one tool call, a
+verdict by string match, and its tokens with mask and log probabilities. The contenders take turns,
+each in a separate process. The bench prints medians of the rounds: CPU milliseconds per rollout,
+rollouts per second, and the milliseconds from a group's last token until the trainer has the
+group.
 
-TRL's own loop is that of GRPOTrainer with tools, whose sampling is replaced; it needs the
-environment that `tools/setup-handoff.sh trainers` makes, which all contenders then use, with the
-same tokenizer. verifiers (`make bench-peers`) has no engine in the process: it calls a fake
-endpoint over HTTP, whose CPU time is left out. What isn't installed is ABSENT.
+TRL's loop is the loop of GRPOTrainer with tools, with a replaced sampling function. This loop
+needs the virtual environment of `tools/setup-handoff.sh trainers`. If this environment exists, all
+contenders use it, with the same tokenizer. verifiers (`make bench-peers`) can't use an engine in
+its own process. verifiers calls a fake endpoint over HTTP, whose CPU time is not counted. A
+contender that is not installed is printed as ABSENT.
 """
 
 from __future__ import annotations

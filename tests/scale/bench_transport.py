@@ -2,11 +2,11 @@
 
     python tests/scale/bench_transport.py [--calls N] [--rounds N]
 
-A client and a server, each in a process and an event loop of its own; the handler
-does nothing, so that all CPU time, counted over both processes and all their
-threads, is the transport's. It answers at once, which brings calls together, or after
-0 to 100 ms, which scatters them. Rounds alternate between the two ways; medians are
-printed. Exits 1 when a call over the mux costs more than the target.
+A client and a server are separate processes, each with its own event loop. The handler does
+nothing, so all CPU time is the cost of the transport. The bench counts the CPU of both processes,
+with all threads. The server answers at once, so that calls share messages, or after 0 to 100 ms,
+so that fewer calls share a message. Plain RPCs and the mux alternate in each round. The bench
+prints medians. Exits 1 if a call over the mux costs more than its target.
 """
 
 from __future__ import annotations

@@ -2,13 +2,13 @@
 
     python tests/scale/bench_view.py [--rows N] [--row-bytes N] [--file PATH] [--write]
 
-Makes a file of rows of three tool calls each, with eight repeats a task, starts gym-cli view as a
-process, and measures over HTTP: seconds until the first rows are there, until all are indexed, and
-milliseconds of each kind of question then (the median and the slowest of its repeats; each question
-is asked with other values, so that no answer is one that was kept). Beside the seconds stand those
-of the server's own CPU time, which a busy machine does not stretch, and its memory at most.
-`--file` keeps the rows there, or takes those that are there; `--write` puts the figures into
-docs/reference/performance.md.
+Writes a file of rows with three tool calls each and eight repeats per task, starts gym-cli view as
+a process, and sends HTTP requests. The bench measures the seconds until the first rows appear and
+until all rows are indexed, and then the milliseconds of each kind of request (the median and the
+slowest). Each request has different values, so that no answer is from a cache. The bench also
+prints the CPU time of the server, which other work on the machine hardly changes, and the server's
+highest memory. `--file` is the file of the rows. If the file exists, the bench uses its rows.
+`--write` writes the figures to docs/reference/performance.md.
 """
 
 from __future__ import annotations

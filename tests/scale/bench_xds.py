@@ -3,13 +3,13 @@
     python -m tests.scale.bench_xds [--endpoints N] [--streams N] [--changes N]
                                     [--consul PROGRAM] [--deaths N] [--write]
 
-The control plane runs in a process of its own and is told of changes as services tell it, over
-DiscoveryService. The clients are bare ADS streams, each over a connection of its own, and a few
-gRPC channels that call instances found through xDS. Where there is a Consul (the one that
-tools/setup-consul.sh builds, or ``--consul``), the same over it: from "critical" in Consul to the
-last call. Without it those lines say so. ``--write`` puts the figures into
-docs/reference/performance.md. Exits 1 when a push takes longer than the target or a client is
-stale.
+The control plane is a separate process. The bench reports changes to the control plane over
+DiscoveryService, as services do. The clients are ADS streams, each over its own connection, and
+some gRPC channels that find their instances through xDS. If a Consul agent is available (built by
+tools/setup-consul.sh, or passed with ``--consul``), the bench also measures the time from the
+state critical in Consul until the last call. Without Consul, the table shows that these lines were
+not measured. ``--write`` writes the figures to docs/reference/performance.md. Exits 1 if a push
+takes longer than the target, or if a client has an old state.
 """
 
 from __future__ import annotations
