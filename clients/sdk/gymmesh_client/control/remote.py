@@ -162,25 +162,10 @@ async def runs_at(
         try:
             reply = await peer.ListRuns(run_pb2.ListRunsRequest(), timeout=_CALL_S)
         except MeshError as error:
-            raise await _explained(error, address, credentials) from None
+            raise await credentials.explained(error, address) from None
         yield [RemoteRun(run.run_id, run.output, peer) for run in reversed(reply.runs)]
     finally:
         await directory.close()
-
-
-async def _explained(error: MeshError, address: str, credentials: Credentials) -> MeshError:
-    """The error with its cause in the connection, or with the options that the caller needs."""
-    explained = await credentials.explained(error, address)
-    unknown = error.reason == errors_pb2.ERROR_REASON_CREDENTIAL_INVALID
-    if unknown and "does not recognise the caller" in error.message:  # not refused in this process
-        return MeshError(
-            error.reason,
-            f"the collector at {address} does not recognise the caller. Present the token in the "
-            "file of the collector's --stream-token-file, or a certificate or token of an identity "
-            "in the collector's configuration (security.identities)",
-            metadata=error.metadata,
-        )
-    return explained
 
 
 def find_run(runs: list[RemoteRun], wanted: str) -> RemoteRun:

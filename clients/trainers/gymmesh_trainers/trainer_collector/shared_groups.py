@@ -206,12 +206,15 @@ class SharedGroups:
 
     @contextmanager
     def _drops_if_replaced(self) -> Iterator[None]:
-        """Drops what is other ranks' now. Errors about consumers are in a rank's words."""
+        """Drops what is other ranks' now. Errors about consumers name the rank."""
         try:
             yield
         except MeshError as error:
             if error.metadata.get("field") in _OF_CONSUMERS:
-                words = _in_words_of_ranks(error.message)
+                words = (
+                    f"rank {self._rank} can't join with world_size {self._world_size} (each rank "
+                    f"is a consumer of the run's groups): {error.message}"
+                )
                 raise MeshError(error.reason, words, metadata=error.metadata) from error
             if error.reason != errors_pb2.ERROR_REASON_CONSUMER_REPLACED:
                 raise
@@ -242,15 +245,6 @@ class SharedGroups:
         if self._consumer is None:
             raise RuntimeError("SharedGroups is not open; open it with `async with groups:`")
         return self._consumer
-
-
-def _in_words_of_ranks(message: str) -> str:
-    """A message on consumers, with the names that the user of SharedGroups knows."""
-    text = message.replace("the number of consumers", "world_size")
-    text = text.replace("consumer rank-", "rank ")
-    if text.startswith("consumers "):
-        text = text.replace("consumers", "world_size", 1)
-    return text.replace("consumers", "ranks").replace("consumer", "rank")
 
 
 class SyncSharedGroups:

@@ -64,7 +64,8 @@ def refusal_of(identity: Identity | None, method: str) -> MeshError | None:
         return MeshError(
             errors_pb2.ERROR_REASON_CREDENTIAL_INVALID,
             "the server does not recognise the caller. Present a certificate or bearer token of an "
-            "identity in the mesh's configuration (security.identities)",
+            "identity in the server's configuration (security.identities), or, to a collector's "
+            "--stream-listen, the token of its --stream-token-file",
         )
     permission = permission_of(method)
     if permission in identity.may:

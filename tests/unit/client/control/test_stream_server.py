@@ -67,9 +67,7 @@ async def test_a_stranger_learns_nothing(token_file: str, tmp_path: Path) -> Non
                 async with runs_at(address, shown):
                     pass
             assert error.value.reason_name == "CREDENTIAL_INVALID"
-            assert "the token in the file of the collector's --stream-token-file" in str(
-                error.value
-            )
+            assert "the token of its --stream-token-file" in str(error.value)
             assert "run-1" not in str(error.value)
     assert not run.told
 

@@ -137,7 +137,7 @@ async def test_a_rank_whose_place_is_taken_is_told_in_its_own_words(tmp_path: Pa
         assert Counter(found) == TASKS
 
 
-async def test_a_wrong_world_size_is_told_in_a_rank_s_words(tmp_path: Path) -> None:
+async def test_a_wrong_world_size_names_the_rank_and_the_world_size(tmp_path: Path) -> None:
     first = SharedGroups(rank=0, world_size=1, auto_ack=False, wait_s=WAIT_S)
     async with shared(tmp_path), first:
         assert len(await first.take(1)) == 1
@@ -149,8 +149,9 @@ async def test_a_wrong_world_size_is_told_in_a_rank_s_words(tmp_path: Path) -> N
             await first.take(1)
     assert error.value.reason_name == "FIELD_INVALID"
     assert error.value.message == (
-        "world_size is 2, but the connected rank 0 has 1. Stop all ranks before you change the "
-        "number"
+        "rank 1 can't join with world_size 2 (each rank is a consumer of the run's groups): "
+        "consumers is 2, but the connected consumer rank-0 has 1. Stop all consumers before you "
+        "change the number"
     )
 
 
