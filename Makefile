@@ -33,7 +33,7 @@ demo: setup ## collect scored rollouts from a small language model on this machi
 docs: ## build the documentation as a site in dist/docs, and check its links
 	@PYTHON="$(PYTHON)" tools/docs.sh
 
-test: setup ## run the tests (ARGS=… are arguments of pytest)
+test: setup ## run the tests (ARGS="…" are options for pytest)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 audit: setup ## attack the verifiers of all environments of gymmesh (takes minutes)
@@ -62,7 +62,7 @@ test-keepalive: setup ## test idle connections to grpc-go and grpc-java (takes m
 	@tools/test-clients.sh --build go java
 	GYMMESH_TEST_SLOW=1 GYMMESH_TEST_CLIENTS="go java" $(BIN)/python -m pytest -s tests/clients/test_keepalive.py $(ARGS)
 
-test-handoff: setup ## test exports and trackers with other projects' code (HANDOFF="loaders")
+test-handoff: setup ## test exports and trackers with the code of other projects (HANDOFF="loaders")
 	@set -e; for name in $(HANDOFF); do \
 		env=$$(tools/setup-handoff.sh $$name); \
 		GYMMESH_TEST_HANDOFF=$$name $$env/bin/python -m pytest -p no:cacheprovider tests/handoff/$$name $(ARGS); \
@@ -102,7 +102,7 @@ test-vllm: setup ## run the tests that need vLLM (DEVICE=gpu, VLLM=0.24)
 	GYMMESH_TEST_VLLM=$(DEVICE) $${VLLM_ENV:-.cache/vllm/env$(addprefix -,$(VLLM))}/bin/python -m pytest \
 		$(if $(VLLM),tests/vllm/test_token_ids.py tests/vllm/test_nemo_rl.py,tests/vllm) $(ARGS)
 
-check: setup ## run the formatter, the linter, type checks and all checks except tests
+check: setup ## run all checks of CI except the tests: format, lint, types, contract
 	@tools/check.sh
 
 format: setup ## format the code, and fix lint errors that the linter can fix
