@@ -20,8 +20,8 @@ _HEAD = """\
 
 Make tasks from a public data set that you have downloaded. `gym-cli import` recognises the data \
 set by its columns, so you don't name columns in the command. Each task names the \
-[environment](environments.md) that judges the task. `python -m tools.datasets` generates this page \
-from recipes in gymmesh's code. A recipe describes the columns of one data set, and maps the \
+[environment](environments.md) that judges the task. `python -m tools.datasets` generates this \
+page from recipes in gymmesh's code. A recipe describes the columns of one data set, and maps the \
 columns to keys of the task.
 
 <!-- check: hidden train.jsonl

@@ -269,8 +269,7 @@ async def test_a_function_that_reads_a_state_that_was_not_kept_gives_no_reward(
     live = await reverify(folder, "shop.py:Shop", "--dry-run")
     assert live.code == 1
     assert (
-        "skipped       rollouts whose session ended and whose final state was not kept"
-        in live.out
+        "skipped       rollouts whose session ended and whose final state was not kept" in live.out
     )
 
 
