@@ -167,7 +167,7 @@ def _models(scope: Scope) -> list[Alert]:
             1,
             "warning",
             "Endpoint {{ $labels.endpoint }} of model {{ $labels.model }} failed too often in a "
-            "row. The model service sends it no calls.",
+            "row. The model service sends it no calls except probes.",
         ),
         Alert(
             "GymmeshModelQueueLong",

@@ -36,7 +36,7 @@ _GLANCE: Final = Row(
         number(
             "Endpoints taken out of use",
             _scope.gauge(m.MODEL_ENDPOINT_DOWN),
-            "Endpoints that get no calls because they failed too often in a row.",
+            "Endpoints that get no calls except probes because they failed too often in a row.",
         ),
         Panel(
             "Version of the weights",
@@ -109,7 +109,7 @@ _ENDPOINTS: Final = Row(
         Panel(
             "Endpoints out of use",
             gauges(_scope, m.MODEL_ENDPOINT_DOWN, "model", "endpoint", how="max"),
-            "1 while an endpoint gets no calls because it failed too often in a row.",
+            "1 while an endpoint gets no calls except probes because it failed too often in a row.",
             most=1,
         ),
         Panel(
