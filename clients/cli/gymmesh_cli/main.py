@@ -18,25 +18,28 @@ _COMMANDS: Final = {
     "up": ("services.up:up", "Start a mesh's services as processes."),
     "serve": ("services.serve:serve", "Serve one service of a mesh in this process."),
     "env": ("environments.env:env", "Create, test, audit and list environments."),
-    "config": ("services.config:config", "Validate configurations."),
+    "config": ("services.config:config", "Validate configurations without starting anything."),
     "models": ("services.models:models", "List models, download weights, try calls."),
-    "sandbox": ("sandboxes.sandbox:sandbox", "Run programs in sandboxes and manage them."),
+    "sandbox": ("sandboxes.sandbox:sandbox", "Run programs in sandboxes, list and end sandboxes."),
     "conformance": (
         "services.conformance:conformance",
-        "Test whether a server or collector follows the contract.",
+        "Test whether a server or collector follows gymmesh's contract.",
     ),
-    "certs": ("services.certs:certs", "Create certificates to try TLS."),
+    "certs": ("services.certs:certs", "Create development certificates for TLS."),
     "xds": ("services.xds:xds", "Let gRPC clients in any language find services."),
     "data": ("data.data:data", "Check, generate and inspect task files and runs."),
     "export": ("stored.export:export", "Export rollouts to a trainer's format."),
     "import": ("stored.importing:import_", "Import tasks or rollouts from other formats."),
     "profile": (
         "stored.profile:profile",
-        "Rollout statistics: pass@k, lengths, tools, failures.",
+        "Report statistics of rollouts: pass@k, lengths, tools, failures.",
     ),
     "compare": ("stored.compare:compare", "Compare runs of the same tasks with paired tests."),
     "show": ("stored.show:show", "Print a stored rollout as a conversation."),
-    "reverify": ("stored.reverify:reverify", "Rescore stored rollouts without inference."),
+    "reverify": (
+        "stored.reverify:reverify",
+        "Rescore stored rollouts without calls of the policy model.",
+    ),
     "view": ("stored.view:view", "Browse rollouts in a local web page."),
 }
 
@@ -53,7 +56,7 @@ First steps:
   gym-cli env init word_count
   gym-cli env test word_count/
   gym-cli collect word_count/ --model-url http://127.0.0.1:8000/v1 --model my-model
-With the small model of gymmesh[local,math], whose answers are often wrong:
+With the small model that gymmesh[local,math] installs (many answers are wrong):
   gym-cli run --prompt "What is 17 * 23?" --with expected_answer=391
 """
 
@@ -127,8 +130,8 @@ def _show_version(ctx: click.Context, _param: click.Parameter, value: Any) -> No
 def cli() -> None:
     """Collect verified agent rollouts for RL training and evaluation.
 
-    Reads tasks as JSON lines and writes scored rollouts as JSON lines. Without a configuration, the
-    services run inside the command, with a small language model.
+    gym-cli reads tasks from a file of JSON lines, and writes scored rollouts to a file of JSON
+    lines. Without a configuration, gym-cli runs all services itself, with a small language model.
     """
 
 

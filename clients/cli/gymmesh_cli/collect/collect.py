@@ -53,7 +53,7 @@ Collect verified rollouts for a task file, or for an environment's own examples.
   gym-cli collect -i tasks.jsonl -o rollouts.jsonl -n 4 --config mesh.yaml
   gym-cli collect --resume -o rollouts.jsonl
 
-API keys and sampling parameters are keys of the configuration, for example:
+                   Set API keys and sampling parameters as keys of the configuration:
 
 \b
   --set 'models.policy.api_key=${OPENAI_API_KEY}'
@@ -73,8 +73,10 @@ API keys and sampling parameters are keys of the configuration, for example:
     group=OptionGroup.TASKS,
     brief="Task file (JSON lines).",
     type=FILE,
-    help="Task file (JSON lines). NeMo Gym task rows work unchanged. Default: the environment's "
-    "examples.",
+    help=(
+        "Task file (JSON lines). Rows of NeMo Gym task files work unchanged. Default: "
+        "the examples of the environment."
+    ),
 )
 @output_options
 @pace_options
@@ -85,7 +87,7 @@ API keys and sampling parameters are keys of the configuration, for example:
     brief="Use only the first N tasks.",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Use only the first N tasks of the file.",
+    help="Use only the first N tasks.",
 )
 @shard_options
 @skip_invalid_option
@@ -96,15 +98,17 @@ API keys and sampling parameters are keys of the configuration, for example:
     group=OptionGroup.MONITORING,
     type=click.IntRange(min=0, max=65535),
     metavar="PORT",
-    help="Serve this process's Prometheus metrics on 127.0.0.1. With 0 the system picks a free "
-    "port and stderr shows the port.",
+    help=(
+        "Serve this process's Prometheus metrics at this port of 127.0.0.1. With 0, the "
+        "operating system picks a free port, and the command prints the port on stderr."
+    ),
 )
 @track_options
 @option(
     "--no-control",
     group=OptionGroup.MONITORING,
     is_flag=True,
-    help="Don't let `gym-cli runs` of the same user inspect and control the run.",
+    help="Don't let `gym-cli runs` show and control this run.",
 )
 @option(
     "--quiet", "-q", group=OptionGroup.MONITORING, is_flag=True, help=("Don't show the progress.")
@@ -119,7 +123,7 @@ def collect(
     \b
     An environment in one file, with its examples:
       gym-cli collect desk.py --model-url http://127.0.0.1:8000/v1 --model my-model
-    One task, with the small model that comes with gymmesh:
+    One task, with the small model that gymmesh downloads:
       echo '{"prompt": "What is 17 * 23?", "expected_answer": "391"}' > tasks.jsonl
       gym-cli collect --input tasks.jsonl --output rollouts.jsonl
     Four rollouts per task, with your own endpoint:
@@ -129,15 +133,17 @@ def collect(
       gym-cli collect … --set 'models.policy.api_key=${OPENAI_API_KEY}'
     With a mesh that `gym-cli up` started:
       gym-cli collect -i tasks.jsonl -o rollouts.jsonl --agent 127.0.0.1:9400
-    The first of four shards (merge them with `gym-cli runs merge`):
+    The first of four shards (`gym-cli runs merge` merges the shards):
       gym-cli collect … -o shards/0/rollouts.jsonl --run-id night-7 --shard 0/4
-    Resume an interrupted run, or retry failed rollouts; --output is enough:
+    Resume an interrupted run, or retry failed rollouts (no other option is needed):
       gym-cli collect --resume -o rollouts.jsonl
       gym-cli collect --resume -o rollouts.jsonl --retry failed
 
-    A failed rollout never counts as a reward of 0. It goes to the failures file with its cause.
-    Ctrl-C lets running rollouts finish within --grace; a second Ctrl-C stops at once. `gym-cli
-    runs` shows and controls the run from another terminal.
+    ENVIRONMENT is a file, a class or function such as desk.py:Desk, the folder of a package, an
+    environment of --config, or an installed environment. A failed rollout never counts as a reward
+    of 0. The file NAME.failures.jsonl has the failed rollouts and the causes. After the first
+    Ctrl-C, running rollouts have --grace seconds to finish. A second Ctrl-C stops the run at once.
+    `gym-cli runs` shows and controls the run from another terminal.
     """
     from gymmesh_cli.collect.collecting import CollectCommand, collect_tasks
     from gymmesh_cli.shared.session import MeshPlan

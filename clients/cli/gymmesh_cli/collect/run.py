@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     metavar="KEY=VALUE",
     help=(
         "With --prompt: set another key of the task, such as the expected answer for the "
-        "verifier. If VALUE is not JSON, the key's value is the text. Repeatable."
+        "verifier. VALUE is JSON. A VALUE that is not JSON is used as text. Repeatable."
     ),
 )
 @option(
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     "tasks",
     group=OptionGroup.TASKS,
     type=FILE,
-    help="Run one task of this file; --index selects the task.",
+    help="Run one task of this task file. --index selects the task.",
 )
 @option(
     "--index",
@@ -67,7 +67,12 @@ if TYPE_CHECKING:
     show_default=True,
     help="Index of the task in --input or in the environment's examples, counted from 0.",
 )
-@option("--deltas", group=OptionGroup.MONITORING, is_flag=True, help="Stream the model's answers.")
+@option(
+    "--deltas",
+    group=OptionGroup.MONITORING,
+    is_flag=True,
+    help="Print the model's answers while the model generates them.",
+)
 @timeout_option(900.0, "the rollout")
 @json_option
 def run(
@@ -81,7 +86,11 @@ def run(
     index: int,
     **how: Any,
 ) -> int:
-    """Run one task and print its events live. Default: an example of the environment.
+    """Run one task and print the events of the rollout live. Without --prompt, --task or --input,
+    the command runs an example task of ENVIRONMENT, or of the default environment of --config.
+
+    ENVIRONMENT is a file, a class or function such as desk.py:Desk, the folder of a package, an
+    environment of --config, or an installed environment.
 
     \b
       gym-cli run --prompt "What is 17 * 23?" --with expected_answer=391
@@ -89,7 +98,7 @@ def run(
       gym-cli run --task tasks.jsonl:3
       gym-cli run --input tasks.jsonl --index 2 --json
 
-    Exit code 0: the rollout completed. 1: it failed.
+    Exit code 0: the rollout completed. 1: the rollout failed.
     """
     given = sum(one is not None for one in (prompt, place, tasks))
     if given > 1 or not (given or mesh.environment_place or mesh.config):

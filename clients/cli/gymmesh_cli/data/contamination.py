@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _SHOWN: Final = 20
 
 
-@click.command(short_help="Find tasks that are in training files.")
+@click.command(short_help="Find tasks whose texts are in training files.")
 @click.argument("tasks", type=FILE)
 @click.option(
     "--against",
@@ -27,8 +27,10 @@ _SHOWN: Final = 20
     required=True,
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="A training file: JSON lines, JSON, Parquet, CSV, plain text (.txt, .md), or a folder "
-    "of these. Repeatable.",
+    help=(
+        "A training file (JSON lines, JSON, Parquet, CSV, .txt or .md), or a folder of "
+        "training files. Repeatable."
+    ),
 )
 @click.option(
     "--words",
@@ -36,8 +38,10 @@ _SHOWN: Final = 20
     default=13,
     show_default=True,
     metavar="N",
-    help="Compare sequences of N consecutive words (n-grams). A shorter text of at least 8 words "
-    "is compared whole.",
+    help=(
+        "Compare sequences of N consecutive words (n-grams). A text of 8 to N - 1 words "
+        "is compared as a whole."
+    ),
 )
 @click.option(
     "--share",
@@ -45,8 +49,10 @@ _SHOWN: Final = 20
     default=0.5,
     show_default=True,
     metavar="S",
-    help="Report a task if at least this share of the n-grams of a task text is in the training "
-    "files.",
+    help=(
+        "Report a task if at least this share of the n-grams of one of its texts is in "
+        "the training files."
+    ),
 )
 @click.option(
     "--shared-by",
@@ -54,20 +60,20 @@ _SHOWN: Final = 20
     default=5,
     show_default=True,
     metavar="N",
-    help="Ignore n-grams that more than N tasks have, such as common instructions.",
+    help=("Ignore n-grams that are in more than N tasks, such as n-grams of common instructions."),
 )
 @click.option(
     "--canary",
     multiple=True,
     metavar="TEXT",
-    help=("Search the training files for this text. Repeatable."),
+    help=("Also search the training files for this canary text. Repeatable."),
 )
 @click.option(
     "--write-clean",
     type=FILE,
-    help=("Write the tasks that are not in the training files to this file."),
+    help=("Write the tasks that were not found in the training files to this file."),
 )
-@click.option("--overwrite", is_flag=True, help="Replace the file of --write-clean.")
+@click.option("--overwrite", is_flag=True, help="Replace an existing file of --write-clean.")
 @json_option
 def contamination(
     tasks: Path,
@@ -80,18 +86,19 @@ def contamination(
     overwrite: bool,
     as_json: bool,
 ) -> int:
-    """Find the tasks of a file whose texts, or whose canaries, are in training files.
+    """Find the tasks of a task file whose texts or canaries are in training files. A canary is a
+    unique text that marks test data.
 
     \b
       gym-cli data contamination tasks.jsonl --against corpus.jsonl
       gym-cli data contamination tasks.jsonl --against corpus/ --write-clean clean.jsonl
 
-    A task's texts are its prompt, without system and developer messages, and the texts that its
-    verifier reads. gym-cli compares these texts by n-grams of words, and ignores case and
-    punctuation. A canary
-    is the task row's key `canary`, or a UUID after the word "canary" in any of its texts.
+    The texts of a task are the prompt, without system and developer messages, and the texts that
+    the verifier reads. The command compares sequences of words (n-grams) of these texts, and
+    ignores case and punctuation. The canary of a task is the value of the task row's key `canary`,
+    or a UUID after the word "canary" in a text of the row.
 
-    Exit code 0: nothing was found. 3: a task or a canary was found.
+    Exit code 0: no task and no canary was found. 3: a task or a canary was found.
     """
     from gymmesh_client.safe_writes import refuse_inputs, refuse_used
     from gymmesh_data.contamination import ContaminationOptions, find_contamination

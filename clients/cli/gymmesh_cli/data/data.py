@@ -36,23 +36,24 @@ data.add_command(trace)
     multiple=True,
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Also check the rows with the environments of this configuration.",
+    help="Let the environments of this configuration also check the rows.",
 )
 @number_ids_option
 @json_option
 def validate(
     files: tuple[Path, ...], config: tuple[Path, ...], number_ids: bool, as_json: bool
 ) -> int:
-    """Check task files. Report the line and key of each error, and how to fix it.
+    """Check task files. Report the line and key of each error, and a fix.
 
     \b
       gym-cli data validate tasks.jsonl
       gym-cli data validate --config mesh.yaml tasks.jsonl more.jsonl
       gym-cli data validate --config mesh.yaml
 
-    Without a file, the command checks the example tasks of the default environment. With --config,
-    the command also checks the names of environments and agents, and each environment checks its
-    own rows. The command calls no model and starts no service.
+    With --config and without FILES, the command checks the example tasks of the default
+    environment. With --config, the command also checks the names of environments and agents in the
+    rows, and each environment checks the rows of its tasks. The command calls no model and starts
+    no service.
 
     Exit code 0: all rows are valid. 1: a row is invalid, or there are no rows. 2: the configuration
     is invalid.
@@ -68,14 +69,15 @@ def validate(
 @click.argument("output", type=FILE)
 @json_option
 def compact(output: Path, as_json: bool) -> None:
-    """Remove superseded rows from a run's files, so that they hold each rollout once.
+    """Remove superseded rows (rows that a retry replaced) from a run's files. The files then have
+    one row for each rollout.
 
     \b
       gym-cli data compact rollouts.jsonl
 
-    OUTPUT is the --output of `gym-cli collect`. Every run removes these rows when the run ends.
-    Use this command for a run that was killed after `--retry` and that you won't resume. The
-    superseded rows move to NAME.superseded.jsonl. The command rejects an active run.
+    OUTPUT is the --output of `gym-cli collect`. The superseded rows move to NAME.superseded.jsonl.
+    `gym-cli collect` does the same at the end of a run. Use this command if a run with `--retry`
+    was killed and you don't want to resume the run. The command rejects an active run.
     """
     from gymmesh_client.output import compact_run
 

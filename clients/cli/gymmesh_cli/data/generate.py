@@ -17,21 +17,23 @@ def generate() -> None:
     """Generate tasks for an environment."""
 
 
-@generate.command("reasoning-gym", short_help="Generate tasks from reasoning-gym's datasets.")
+@generate.command(
+    "reasoning-gym", short_help="Generate tasks from the datasets of the library reasoning-gym."
+)
 @click.option(
     "--dataset",
     "-d",
     "datasets",
     multiple=True,
     metavar="NAME",
-    help="A dataset of reasoning-gym. Repeatable. Default: all datasets.",
+    help="Name of a dataset of reasoning-gym. Repeatable. Default: all datasets.",
 )
 @click.option(
     "--count",
     type=click.IntRange(min=1),
     default=100,
     show_default=True,
-    help=("Total number of tasks."),
+    help=("Total number of tasks from all datasets."),
 )
 @click.option(
     "--seed", type=int, default=0, show_default=True, help="The same seed generates the same tasks."
@@ -42,7 +44,9 @@ def generate() -> None:
     metavar="JSON",
     help='Settings of the datasets\' generators, such as {"min_numbers": 4}.',
 )
-@click.option("--answer-tags", is_flag=True, help="Ask for the answer between <answer> tags.")
+@click.option(
+    "--answer-tags", is_flag=True, help="Let the prompt ask for the answer between <answer> tags."
+)
 @click.option(
     "--output", "-o", type=FILE, help="Write the tasks to this file. Default: standard output."
 )
@@ -56,12 +60,14 @@ def reasoning_gym(
     output: Path | None,
     overwrite: bool,
 ) -> None:
-    """Generate tasks from reasoning-gym's datasets, for the reasoning_gym environment.
+    """Generate tasks from the datasets of the library reasoning-gym, for the environment
+    `reasoning_gym`.
 
     \b
       gym-cli data generate reasoning-gym -d countdown --count 1000 --output puzzles.jsonl
 
-    Needs the extra reasoning-gym. Exit code 2: the dataset or its settings are invalid.
+    The command needs the extra `reasoning-gym`: pip install 'gymmesh[reasoning-gym]'. Exit code 2:
+    a dataset or the settings are invalid.
     """
     from gymmesh_client.safe_writes import is_task_file, refuse_foreign, refuse_used, replaced
     from gymmesh_mesh.authoring.environments import generate_reasoning_gym

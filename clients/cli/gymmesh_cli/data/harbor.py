@@ -24,7 +24,7 @@ _NAME: Final = re.compile(r"[\w.@+-]+(?:/[\w.@+-]+)*")
     required=True,
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="The configuration that defines the tasks' environments.",
+    help="YAML file of the configuration with the environments of the tasks.",
 )
 @click.option(
     "--output",
@@ -36,14 +36,15 @@ _NAME: Final = re.compile(r"[\w.@+-]+(?:/[\w.@+-]+)*")
 )
 @json_option
 def harbor(tasks: Path, config: tuple[Path, ...], output: Path, as_json: bool) -> int:
-    """Export each task as a Harbor task folder, whose own tests compute the same reward.
+    """Export each task as a task folder of Harbor (a format for agent benchmarks). The tests in the
+    folder compute the same reward as the environment.
 
     \b
       gym-cli data harbor tasks.jsonl --config mesh.yaml --output suite
 
-    For environments that work in a sandbox and score with commands there, such as workspace. Tasks
-    that can't be exported, and tasks of other environments, are reported with their line and key.
-    Each folder is named after its task_id.
+    The command exports tasks of environments that score with commands in a sandbox, such as the
+    environment `workspace`. For each task that can't be exported, the command reports the line and
+    the key. The name of each folder is the task_id.
 
     Exit code 0: all tasks were written. 3: some tasks were written. 1: no task was written.
     """

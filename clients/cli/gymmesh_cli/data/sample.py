@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     type=click.IntRange(min=0),
     default=0,
     show_default=True,
-    help="The same seed gives the same subset.",
+    help="Seed of the random choice. The same seed selects the same tasks.",
 )
 @click.option("--output", "-o", required=True, type=FILE, help="Write the subset to this file.")
 @click.option("--overwrite", is_flag=True, help="Replace an existing file.")
@@ -51,10 +51,9 @@ def sample(
     \b
       gym-cli data sample tasks.jsonl --number 200 --seed 1 --output small.jsonl
 
-    The same seed selects the same tasks, whatever their order in the file. With the same seed, a
-    smaller subset is part of a larger subset. Rows are copied unchanged. A row without an id keeps
-    the id that is derived from
-    its content.
+    The same seed selects the same tasks, even if the order of the rows changes. With the same seed,
+    a smaller subset is part of a larger subset. The command copies rows unchanged. If a row has no
+    id, the id is derived from the row's content, and is the same in the subset.
     """
     from gymmesh_client.safe_writes import refuse_inputs, refuse_used
 

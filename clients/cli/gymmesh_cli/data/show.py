@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 _which_rollout = together(
     click.argument("output", type=FILE),
-    click.option("--rollout", metavar="ID", help="The rollout with this id."),
-    click.option("--task", metavar="ID", help="The rollouts of this task."),
+    click.option("--rollout", metavar="ID", help="Print the rollout with this id."),
+    click.option("--task", metavar="ID", help="Print the rollouts of the task with this id."),
     click.option(
         "--repeat",
         type=click.IntRange(min=0),
@@ -29,7 +29,7 @@ _which_rollout = together(
 @click.command(short_help="Print one rollout of a run as JSON, or list its attempts.")
 @_which_rollout
 @click.option(
-    "--attempts", is_flag=True, help="List the outcome of each attempt instead of the row."
+    "--attempts", is_flag=True, help="List the outcomes of all attempts instead of the row."
 )
 @json_option
 def show(
@@ -40,15 +40,15 @@ def show(
     attempts: bool,
     as_json: bool,
 ) -> None:
-    """Print the row of one rollout, or the outcomes of its attempts.
+    """Print the rows of one rollout or one task, or the outcomes of the attempts.
 
     \b
       gym-cli data show rollouts.jsonl --task sum-1 --repeat 0
       gym-cli data show rollouts.jsonl --rollout ro-d7623eac7204a3184e2a-0
       gym-cli data show rollouts.jsonl --task sum-1 --attempts
 
-    OUTPUT is the --output of `gym-cli collect`. The run may still be active. Rows are printed as
-    they are in their file, one JSON object per line; only terminal control characters are written
+    OUTPUT is the --output of `gym-cli collect`. The run can still be active. The command prints
+    rows as they are in the file, one JSON object per line. Terminal control characters are printed
     as \\u escapes.
     """
     from gymmesh_client import open_run
@@ -64,7 +64,7 @@ def show(
                 echo_json_line(line)
 
 
-@click.command(short_help="Print the events of a rollout collected with --trace.")
+@click.command(short_help="Print the events of a rollout of a run with --trace.")
 @_which_rollout
 @click.option(
     "--attempt",
@@ -80,13 +80,15 @@ def trace(
     attempt: int | None,
     as_json: bool,
 ) -> None:
-    """Print the events of one rollout that was collected with --trace.
+    """Print the events of one rollout. The run must have been collected with `gym-cli collect
+    --trace`.
 
     \b
       gym-cli data trace rollouts.jsonl --task sum-1 --repeat 0
       gym-cli data trace rollouts.jsonl --rollout ro-d7623eac7204a3184e2a-0 --attempt 1 --json
 
-    With --json, each event is printed as protobuf's JSON.
+    OUTPUT is the --output of `gym-cli collect`. With --json, the command prints each event as JSON
+    (protobuf's JSON mapping).
     """
     from gymmesh_client import UserError, open_run, open_trace
 

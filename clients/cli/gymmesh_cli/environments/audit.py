@@ -59,7 +59,7 @@ class GoldOptions:
     "--address",
     group=OptionGroup.MODELS,
     metavar="HOST:PORT",
-    help="Audit the resource service at this address.",
+    help=("Audit the environments of the resource service at this address, instead of PLACE."),
 )
 @security_options
 @option(
@@ -69,9 +69,9 @@ class GoldOptions:
     default="",
     metavar="KEY",
     help=(
-        "Key of the task row with the right answer, for environments that don't provide "
-        "right answers, such as environments of other frameworks. KEY can be a path, such as "
-        "a.b."
+        "KEY is the key of the task row with the right answer, or a path such as a.b. "
+        "Use this option for environments that don't provide right answers, such as "
+        "environments of other frameworks."
     ),
 )
 @option(
@@ -94,16 +94,17 @@ class GoldOptions:
     "--deliberate",
     group=OptionGroup.RUNNING,
     type=FILE,
-    help="YAML list of intended findings, each with attack, reason and optionally task. Default: "
-    "deliberate.yaml in the folder of the environment's module.",
+    help=(
+        "YAML file with a list of intended findings. Each entry has the keys `attack` "
+        "and `reason`, and optionally `task`. Default: deliberate.yaml in the folder of "
+        "the environment's module."
+    ),
 )
 @option(
     "--cheap",
     group=OptionGroup.RUNNING,
     is_flag=True,
-    help=(
-        "Try only attacks that need no right answer. The verifier still judges the right answers."
-    ),
+    help=("Try only attacks that need no right answer, and the right answers themselves."),
 )
 @option(
     "--max-tasks",
@@ -120,7 +121,7 @@ class GoldOptions:
     type=int,
     default=0,
     show_default=True,
-    help="The same seed makes the same attacks.",
+    help="Seed of the random choices. The same seed tries the same attacks.",
 )
 @option(
     "--html",
@@ -144,21 +145,24 @@ def audit(
     as_json: bool,
     **amounts: Any,
 ) -> int:
-    """Play cheap and clever policies against a verifier, and report their rewards.
+    """Play cheap and clever policies (attacks) against a verifier, and report the rewards.
 
     PLACE is an installed environment, an environment of --config, a class such as file.py:Class, a
-    file, or the folder of a package. The environment uses the models of --config; without --config,
-    scripted models answer. With --address, the command audits a resource service in any language.
-    The service reveals right answers only if its configuration has `audit: true`. Without this
-    setting, pass --gold.
+    file, or the folder of a package. The environment calls the models of --config. Without
+    --config, scripted models answer. With --address, the command audits a resource service in any
+    language. A resource service reveals right answers only if the service's configuration has
+    `audit: true`. Otherwise, pass --gold.
 
     \b
       gym-cli env audit math
       gym-cli env audit guess.py --tasks guess.jsonl --json
       gym-cli env audit --address 127.0.0.1:9310 --gold expected_answer --gold-kind number
 
-    The command really calls the tools, as `gym-cli env test` does. Exit code 0: no
-    findings, or only deliberate findings. 1: findings that are not deliberate.
+    The command really calls the environment's tools, as `gym-cli env test` does. A finding is a
+    wrong verdict, such as a reward for an attack. A deliberate finding is in the file of
+    --deliberate.
+
+    Exit code 0: no findings, or only deliberate findings. 1: findings that are not deliberate.
     """
     from gymmesh_audit import AuditOptions, lines, read_deliberate, to_html, to_json
     from gymmesh_runtime.serving import run_bounded

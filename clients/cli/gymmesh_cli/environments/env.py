@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 @click.group()
 def env() -> None:
-    """Create, test, audit and list environments, which offer tools and score rollouts."""
+    """Create, test, audit and list environments.
+
+    An environment offers tools and scores rollouts.
+    """
 
 
 env.add_command(audit)
@@ -39,7 +42,8 @@ env.add_command(index)
     help="Create the new folder in this folder. Default: the working directory.",
 )
 def init(name: str, into: Path) -> None:
-    """Create the folder of a new environment: class, example tasks, tests, package.
+    """Create the folder of a new environment: a Python package with a class, example tasks and
+    tests.
 
     \b
       gym-cli env init word_count
@@ -61,7 +65,7 @@ def init(name: str, into: Path) -> None:
     type=click.IntRange(1, 10_000),
     default=100,
     show_default=True,
-    help="Number of concurrent sessions in the load test.",
+    help="Number of sessions that the load test opens at a time.",
 )
 @click.option("--strict", is_flag=True, help="Treat warnings as failures.")
 @json_option
@@ -73,22 +77,23 @@ def test(
     strict: bool,
     as_json: bool,
 ) -> int:
-    """Test an environment: its class, tools, example tasks, verdicts, and some load.
+    """Test an environment: class, tools, example tasks, verdicts, and a short load test.
 
-    Each tool is called once, with arguments generated from its schema. If a tool changes the
-    outside world, test it with a harmless configuration.
+    The command calls each tool once, with arguments generated from the tool's schema. If a tool
+    changes anything outside the environment, use a harmless configuration for the test.
 
     PLACE is an installed environment, an environment of --config, a class such as file.py:Class, a
-    file, or the folder of a package. The environment uses the models of --config; without --config,
-    a built-in substitute answers.
+    file, or the folder of a package. The environment calls the models of --config. Without
+    --config, a built-in scripted model answers.
 
     \b
       gym-cli env test word_count/
       gym-cli env test math --sessions 500
 
-    A warning marks something that works but deserves a look, such as a reward for an empty answer.
-    The last check is the cheap part of `gym-cli env audit`. Exit code 0: no check failed. 1: a
-    check failed, or with --strict a warning was reported.
+    A warning is not a failure, but can be a mistake, such as a reward for an empty answer. The last
+    check is `gym-cli env audit --cheap` on 10 tasks.
+
+    Exit code 0: no check failed. 1: a check failed, or, with --strict, a check had a warning.
     """
     from gymmesh_mesh.authoring.environments import places, trial
     from gymmesh_runtime.serving import run_bounded

@@ -23,20 +23,25 @@ if TYPE_CHECKING:
     "-o",
     required=True,
     type=FILE,
-    help="The index file to write. The complete new index replaces an existing index file.",
+    help=(
+        "Write the index to this file. If the file is an existing index, the new index "
+        "replaces it as a whole."
+    ),
 )
 @click.option(
     "--tokenizer",
     type=click.Choice(["unicode", "english", "trigram"]),
     default="unicode",
     show_default=True,
-    help="unicode: exact words; english: word stems; trigram: parts of words, for languages "
-    "without spaces between words.",
+    help=(
+        "How searches match words. unicode: exact words. english: word stems. trigram: "
+        "parts of words, for languages without spaces between words."
+    ),
 )
 def index(documents: tuple[Path, ...], output: Path, tokenizer: TokenizerName) -> None:
-    """Index documents for the search tool of the environment web_search.
+    """Index documents for the search tool of the environment `web_search`.
 
-    DOCS are files (JSONL, text, Markdown, HTML), or folders, which are searched recursively.
+    DOCS are files (JSONL, text, Markdown, HTML) or folders. Files in subfolders are also indexed.
 
     \b
       gym-cli env index docs/ more.jsonl --output index.db

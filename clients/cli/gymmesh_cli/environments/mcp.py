@@ -28,7 +28,11 @@ if TYPE_CHECKING:
 _LOOK_S: Final = 0.5
 
 
-@click.command("mcp", cls=GroupedCommand, short_help="Open a session and serve its tools over MCP.")
+@click.command(
+    "mcp",
+    cls=GroupedCommand,
+    short_help="Open a session of an environment and serve the tools over MCP.",
+)
 @click.argument("name")
 @mesh_options
 @tasks_option
@@ -36,7 +40,7 @@ _LOOK_S: Final = 0.5
     "--task-id",
     group=OptionGroup.TASKS,
     metavar="ID",
-    help="The task's id. Default: the first task.",
+    help="Id of the task for the session. Default: the first task.",
 )
 @option(
     "--seed",
@@ -48,14 +52,25 @@ _LOOK_S: Final = 0.5
     "--registry",
     group=OptionGroup.MODELS,
     metavar="HOST:PORT",
-    help="Use an environment of a running mesh. HOST:PORT is the registry that gym-cli up prints.",
+    help=(
+        "Use an environment of a running mesh. HOST:PORT is the address of the registry "
+        "that `gym-cli up` prints."
+    ),
 )
-@option("--verify", group=OptionGroup.ANSWERS, is_flag=True, help="Print the verdict at the end.")
+@option(
+    "--verify",
+    group=OptionGroup.ANSWERS,
+    is_flag=True,
+    help="When the session ends, verify the rollout and print the verdict.",
+)
 @option(
     "--answer",
     group=OptionGroup.ANSWERS,
     type=FILE,
-    help="With --verify: read the agent's last message from this file at the end.",
+    help=(
+        "With --verify: file with the agent's last message. The command reads the file "
+        "when the session ends."
+    ),
 )
 @security_options
 @json_option
@@ -67,11 +82,12 @@ def mcp(
     security: SecurityOptions,
     **asked: Any,
 ) -> None:
-    """Open a session for an agent outside the mesh and serve its tools over MCP.
+    """Open a session of an environment for an agent outside the mesh, and serve the environment's
+    tools over MCP.
 
-    Prints the URL of the MCP server (streamable HTTP) and the session's token, which the agent
-    sends as "Authorization: Bearer TOKEN". The session stays open until its episode ends or you
-    press Ctrl-C; both are normal ends (exit code 0).
+    The command prints the URL of the MCP server (streamable HTTP) and the session's token. The
+    agent must send the token as "Authorization: Bearer TOKEN". The session stays open until the
+    environment ends the episode, or until you press Ctrl-C. In both cases, the exit code is 0.
 
     NAME is an environment of --config, an installed environment, or an environment of the mesh at
     --registry.

@@ -83,14 +83,14 @@ pace_options = grouped(
     option(
         "--concurrency",
         group=OptionGroup.RUNNING,
-        brief="Maximum rollouts at a time.  [default: 64]",
+        brief="Maximum number of rollouts at a time.  [default: 64]",
         type=click.IntRange(min=1, max=100_000),
         metavar="N",
         default=64,
         show_default=True,
         help=(
-            "Maximum number of rollouts that run at a time. Fewer rollouts run while agents "
-            "or environments are full."
+            "Maximum number of rollouts that run at a time. While agents or environments are "
+            "at their limits, fewer rollouts run."
         ),
     ),
     option(
@@ -112,7 +112,10 @@ pace_options = grouped(
         default=1.0,
         show_default=True,
         metavar="SHARE",
-        help="Retry budget of the run: 100 retries, plus at most SHARE per started rollout.",
+        help=(
+            "Limit the retries of the whole run to 100, plus SHARE retries for each started "
+            "rollout."
+        ),
     ),
     timeout_option(900.0, "one attempt"),
     option(
@@ -139,7 +142,7 @@ pace_options = grouped(
         default=10.0,
         show_default=True,
         metavar="SECONDS",
-        help="Time that running rollouts get to finish after the first Ctrl-C or the deadline.",
+        help=("After the first Ctrl-C or the deadline, running rollouts have this time to finish."),
     ),
     option(
         "--patience",
@@ -150,9 +153,9 @@ pace_options = grouped(
         show_default=True,
         metavar="SECONDS",
         help=(
-            "How long an agent, model or environment may be unreachable before the run ends. "
-            "Rollouts that need the unreachable service wait. The wait does not count as an "
-            "attempt."
+            "End the run if an agent, model or environment is unreachable for this time. "
+            "Until then, rollouts that need the unreachable service wait. The wait does not "
+            "count as an attempt."
         ),
     ),
     option(
@@ -170,7 +173,7 @@ pace_options = grouped(
         show_default=True,
         metavar="N",
         help=(
-            "End the run after N consecutive rollouts fail for the same reason, if a retry "
+            "End the run if N consecutive rollouts fail for the same reason and a retry "
             "can't help. 0: no limit."
         ),
     ),
@@ -187,8 +190,11 @@ pace_options = grouped(
         group=OptionGroup.RUNNING,
         multiple=True,
         metavar="ENV=WEIGHT",
-        help="Relative rate at which an environment's rollouts start. Default weight: 1. "
-        "Repeatable.",
+        help=(
+            "Start rollouts of the environment ENV at this relative rate. With math=2, "
+            "rollouts of math start at twice the rate of an environment with weight 1. "
+            "Default weight: 1. Repeatable."
+        ),
     ),
     option(
         "--order",
@@ -196,8 +202,11 @@ pace_options = grouped(
         type=click.Choice(_ORDERS),
         default="tasks",
         show_default=True,
-        help="tasks: all repeats of a task, then the next task. interleaved: one repeat of each "
-        "task per round. longest-first: longest tasks first.",
+        help=(
+            "Order in which rollouts start. tasks: all repeats of a task, then the next "
+            "task. interleaved: one repeat of each task per round. longest-first: the "
+            "longest tasks first."
+        ),
     ),
     option(
         "--longest-first-from",
@@ -207,14 +216,14 @@ pace_options = grouped(
         metavar="ROWS",
         help=(
             "With --order longest-first: rank the tasks by the output tokens in these rows "
-            "of an earlier run. Default: rank the tasks by the lengths of their prompts."
+            "of an earlier run. Default: rank the tasks by the lengths of the prompts."
         ),
     ),
     option(
         "--stream",
         group=OptionGroup.TRAINING,
         is_flag=True,
-        help="Hand finished groups (all repeats of a task) to a trainer during the run.",
+        help="During the run, hand each finished group (all repeats of a task) to a trainer.",
     ),
     option(
         "--stream-groups",
@@ -222,9 +231,9 @@ pace_options = grouped(
         type=click.IntRange(min=1, max=10_000),
         metavar="N",
         help=(
-            "With --stream: start no new group while the trainer has N unacknowledged "
-            "groups. If several ranks share the groups, the limit of each rank is N / "
-            "(number of ranks). Default: 16."
+            "With --stream: start no new group while the trainer has received N groups and "
+            "not acknowledged these groups. If several ranks (trainer processes) share the "
+            "groups, the limit of each rank is N / (number of ranks). Default: 16."
         ),
     ),
     option(
@@ -234,8 +243,8 @@ pace_options = grouped(
         type=click.FloatRange(min=0, min_open=True, max=_DAY_S),
         metavar="SECONDS",
         help=(
-            "With --stream and several ranks: how long a rank may be without a connection "
-            "before the other ranks receive its groups. Default: 60."
+            "With --stream and several ranks: if a rank has no connection for this time, the "
+            "other ranks receive the groups of the disconnected rank. Default: 60."
         ),
     ),
 )

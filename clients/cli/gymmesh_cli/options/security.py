@@ -58,35 +58,39 @@ security_options = grouped(
         group=OptionGroup.SECURITY,
         envvar="GYMMESH_CA",
         metavar="FILE",
-        help="Call services over TLS and trust this certificate authority. [env: GYMMESH_CA]",
+        help=(
+            "Call services over TLS, and trust certificates of this authority. [env: GYMMESH_CA]"
+        ),
     ),
     option(
         "--cert",
         group=OptionGroup.SECURITY,
         envvar="GYMMESH_CERT",
         metavar="FILE",
-        help="Client certificate. [env: GYMMESH_CERT]",
+        help="Certificate to show to services (mutual TLS). [env: GYMMESH_CERT]",
     ),
     option(
         "--key",
         group=OptionGroup.SECURITY,
         envvar="GYMMESH_KEY",
         metavar="FILE",
-        help=("Private key of --cert. [env: GYMMESH_KEY]"),
+        help=("Private key of the certificate --cert. [env: GYMMESH_KEY]"),
     ),
     option(
         "--server-name",
         group=OptionGroup.SECURITY,
         envvar="GYMMESH_SERVER_NAME",
         metavar="NAME",
-        help="Name in the services' certificates, if this name differs from the host of the "
-        "services' address. [env: GYMMESH_SERVER_NAME]",
+        help=(
+            "Host name in the services' certificates, if the services' addresses have "
+            "another host. [env: GYMMESH_SERVER_NAME]"
+        ),
     ),
     option(
         "--token-file",
         group=OptionGroup.SECURITY,
         envvar="GYMMESH_TOKEN_FILE",
         metavar="FILE",
-        help="File with the bearer token to send. [env: GYMMESH_TOKEN_FILE]",
+        help="File with the bearer token to send to services. [env: GYMMESH_TOKEN_FILE]",
     ),
 )

@@ -64,7 +64,10 @@ shard_options = grouped(
         default="",
         metavar="NAME",
         callback=_run_id,
-        help="Unique id of the run. Rollout ids are derived from this id. Default: generated.",
+        help=(
+            "Unique id of the run. The ids of rollouts are derived from the run id. Default: "
+            "a generated id."
+        ),
     ),
     option(
         "--shard",
@@ -72,9 +75,9 @@ shard_options = grouped(
         metavar="INDEX/COUNT",
         callback=_parsed,
         help=(
-            "Collect one shard of the tasks: 0/4 is the first of four shards and has every "
-            "4th task, with all repeats. All shards need the same --run-id; each shard needs a "
-            "separate --output."
+            "Collect only one shard of the tasks. 0/4 is the first of four shards: every 4th "
+            "task, with all repeats. All shards need the same --run-id, and each shard needs "
+            "a separate --output."
         ),
     ),
 )

@@ -21,11 +21,13 @@ if TYPE_CHECKING:
 
 FILE: Final = click.Path(path_type=Path, dir_okay=False)
 _CONFIG_HELP: Final = (
-    "YAML file that describes the mesh. Repeatable: later files override earlier ones. ${NAME} "
-    "and ${NAME:-default} read environment variables."
+    "YAML file that describes the mesh (its services and models). Repeatable: a "
+    "later file overrides keys of an earlier file. In the file, ${NAME} and "
+    "${NAME:-default} read the environment variable NAME."
 )
 _SET_HELP: Final = (
-    "Override one configuration key, such as --set agents.tool_loop.max_steps=4. Repeatable."
+    "Override one key of the configuration. Example: --set "
+    "agents.tool_loop.max_steps=4. Repeatable."
 )
 
 
@@ -218,9 +220,11 @@ output_options = grouped(
         default="rollouts.jsonl",
         show_default=True,
         type=FILE,
-        help="Write completed rollouts to this file. Failed rollouts go to NAME.failures.jsonl, "
-        "and the journal, which makes the run resumable, to NAME.journal. Missing folders are "
-        "created.",
+        help=(
+            "Write completed rollouts to this file. Failed rollouts go to "
+            "NAME.failures.jsonl. --resume needs the journal, NAME.journal. The command "
+            "creates missing folders."
+        ),
     ),
     option("--overwrite", group=OptionGroup.OUTPUT, is_flag=True, help="Replace an existing run."),
     option(
@@ -236,9 +240,12 @@ output_options = grouped(
         group=OptionGroup.RESUME,
         multiple=True,
         metavar="WHICH",
-        help="With --resume: also run these rollouts again: failed, boundary=NAME (such as "
-        "TOOL), task=ID, or damaged (modified rows). Their old rows move to NAME.superseded.jsonl. "
-        "Repeatable.",
+        help=(
+            "With --resume: also rerun some finished rollouts. WHICH is `failed`, "
+            "`boundary=NAME` (failures at a boundary such as TOOL), `task=ID`, or `damaged` "
+            "(rows modified after the run). The old rows move to NAME.superseded.jsonl. "
+            "Repeatable."
+        ),
     ),
     option(
         "--accept-change",
@@ -246,27 +253,30 @@ output_options = grouped(
         group=OptionGroup.RESUME,
         multiple=True,
         type=click.Choice(["tasks", "config", "version", "environments"]),
-        help="With --resume: resume although this input has changed. Repeatable.",
+        help=(
+            "With --resume: resume the run although this input has changed since the run "
+            "began. Repeatable."
+        ),
     ),
     option(
         "--shard-rows",
         group=OptionGroup.OUTPUT,
         type=click.IntRange(min=1),
         metavar="N",
-        help="Split the rows into files of N rows: NAME-00000.jsonl and so on.",
+        help=("Split the rows into files of N rows: NAME-00000.jsonl, NAME-00001.jsonl and so on."),
     ),
     option(
         "--trace",
         group=OptionGroup.OUTPUT,
         is_flag=True,
-        help="Keep every event of every rollout in NAME.trace.",
+        help="Also write every event of every rollout to NAME.trace.",
     ),
     option(
         "--zstd",
         "compressed",
         group=OptionGroup.OUTPUT,
         is_flag=True,
-        help="Compress the rows with Zstandard (adds .zst).",
+        help="Compress the rows with Zstandard. File names then end with .zst.",
     ),
 )
 
@@ -295,17 +305,19 @@ mesh_options = grouped(
     option(
         "--model-url",
         group=OptionGroup.MODELS,
-        brief="OpenAI-compatible endpoint of the policy.",
+        brief="OpenAI-compatible endpoint of the policy model.",
         metavar="URL",
-        help="Use the OpenAI-compatible endpoint at this URL as the policy, such as "
-        "http://127.0.0.1:8000/v1.",
+        help=(
+            "OpenAI-compatible endpoint of the policy model (the model that answers tasks). "
+            "Example: http://127.0.0.1:8000/v1."
+        ),
     ),
     option(
         "--model",
         group=OptionGroup.MODELS,
-        brief="The policy model's name, or a .gguf file.",
+        brief="Name of the policy model, or path of a .gguf file.",
         metavar="NAME",
-        help="The policy model's name at its endpoint, or the path of a .gguf file.",
+        help="Name of the policy model at the endpoint, or path of a .gguf file.",
     ),
     option(
         "--model-api",
@@ -313,14 +325,17 @@ mesh_options = grouped(
         type=click.Choice(["auto", "chat", "responses"]),
         default="auto",
         show_default=True,
-        help="The API of --model-url. auto selects chat.",
+        help=(
+            "API of the endpoint --model-url: chat (Chat Completions) or responses "
+            "(Responses). auto selects chat."
+        ),
     ),
     option(
         "--env",
         "environment",
         group=OptionGroup.MODELS,
         metavar="NAME",
-        help="Environment for tasks that don't name an environment.",
+        help="Name of the environment for tasks that don't name an environment.",
     ),
 )
 
@@ -335,8 +350,10 @@ listening_options = together(
         "--host",
         group=OptionGroup.LISTEN,
         metavar="HOST",
-        help="Listen on this address. Default: mesh.host, which is 127.0.0.1. Any other address "
-        "needs TLS (see docs/how-to/security.md) or --insecure.",
+        help=(
+            "Listen on this address. Default: the key mesh.host, or else 127.0.0.1. Any "
+            "other address needs TLS (see docs/how-to/security.md) or --insecure."
+        ),
     ),
     option(
         "--insecure",
@@ -353,9 +370,9 @@ listening_options = together(
         group=OptionGroup.LISTEN,
         metavar="HOST",
         help=(
-            "Host that other services connect to. Default: mesh.advertise_host, or else "
-            "--host. If --host is 0.0.0.0 or ::, the default is this machine's address; a "
-            "machine with several addresses needs this option."
+            "Host that other services connect to. Default: the key mesh.advertise_host, or "
+            "else --host. If --host is 0.0.0.0 or ::, the default is this machine's address. "
+            "A machine with several addresses needs this option."
         ),
     ),
 )
@@ -376,31 +393,37 @@ agent_option = option(
     metavar="HOST:PORT",
     multiple=True,
     help=(
-        "Use the agent service at this address instead of a mesh inside the command. Repeat "
-        "the option for several agent services (cells). To use all instances of agent NAME: "
-        "discovery://HOST:PORT/NAME (a discovery service), consul://HOST:PORT/NAME, "
-        "kubernetes://NAMESPACE/NAME, or xds:///agent.NAME."
+        "Use the agent service at this address instead of a mesh inside the command. "
+        "Repeat the option for several agent services. To use all instances of the agent "
+        "NAME, pass discovery://HOST:PORT/NAME (a discovery service), "
+        "consul://HOST:PORT/NAME, kubernetes://NAMESPACE/NAME, or xds:///agent.NAME."
     ),
 )
 skip_invalid_option = option(
     "--skip-invalid",
     group=OptionGroup.TASKS,
     is_flag=True,
-    help="Skip invalid rows and rows that their environment rejects. NAME.skipped.jsonl lists "
-    "the skipped rows and the reasons. The exit code is then 3.",
+    help=(
+        "Skip rows that are invalid or that the environment rejects. NAME.skipped.jsonl "
+        "lists the skipped rows and the reasons. If a row was skipped, the exit code is "
+        "3."
+    ),
 )
 number_ids_option = option(
     "--number-repeated-ids",
     "number_ids",
     group=OptionGroup.TASKS,
     is_flag=True,
-    help="Append -2, -3 and so on to repeated task_ids.",
+    help=("If several rows have the same task_id, append -2, -3 and so on to the repeated ids."),
 )
 other_agents_option = option(
     "--refuse-other-agents",
     group=OptionGroup.TASKS,
     is_flag=True,
-    help="Reject a row if its agent_ref does not name the agent that would run the row.",
+    help=(
+        "Reject a row if the row's key agent_ref names a different agent than the agent "
+        "that would run the row."
+    ),
 )
 tasks_option = option(
     "--tasks",
@@ -426,8 +449,9 @@ reward_range_option = click.option(
     metavar="LOW HIGH",
     callback=lambda _context, _option, value: _ordered(value),
     help=(
-        "Lowest and highest reward that a failed or unjudged rollout could have had. The "
-        "report computes the bounds of mean rewards from this range."
+        "Lowest and highest possible reward. The report assumes that a rollout without a "
+        "reward could have had any reward of this range, and computes bounds of the mean "
+        "reward."
     ),
 )
 

@@ -54,8 +54,9 @@ stream_address_options = grouped(
         metavar="HOST:PORT",
         help=(
             "With --stream: also serve the groups at this address, for trainers on other "
-            "machines. Needs --stream-token-file or security.identities. If other machines "
-            "can reach the address, also needs TLS (security.tls) or security.insecure: true."
+            "machines. The option needs --stream-token-file or the key security.identities. "
+            "If other machines can reach the address, the option also needs TLS (the key "
+            "security.tls) or `security.insecure: true`."
         ),
     ),
     option(
@@ -63,6 +64,6 @@ stream_address_options = grouped(
         group=OptionGroup.TRAINING,
         type=FILE,
         metavar="FILE",
-        help="With --stream-listen: readers must present the bearer token in this file.",
+        help="With --stream-listen: trainers must send the bearer token in this file.",
     ),
 )

@@ -50,21 +50,27 @@ track_options = grouped(
         "tracker",
         group=OptionGroup.MONITORING,
         type=click.Choice(_TRACKERS),
-        help="Send metrics and a table of sampled rollouts to this tracker. Install the "
-        "tracker first, for example: pip install 'gymmesh[wandb]'. The tracker reads "
-        "its own environment variables.",
+        help=(
+            "Send metrics and a table of sampled rollouts to this tracker. Install the "
+            "tracker first, for example: pip install 'gymmesh[wandb]'. The tracker also "
+            "reads environment variables, such as WANDB_API_KEY."
+        ),
     ),
     option(
         "--track-project",
         group=OptionGroup.MONITORING,
         metavar="NAME",
-        help="With --track: the project (MLflow: experiment). Default: gymmesh.",
+        help=(
+            "With --track: name of the tracker's project (in MLflow: the experiment). "
+            "Default: the tracker's environment variable, such as WANDB_PROJECT, or else "
+            "gymmesh."
+        ),
     ),
     option(
         "--track-samples",
         group=OptionGroup.MONITORING,
         type=click.IntRange(min=0, max=1000),
         metavar="N",
-        help="With --track: at most N rollouts in the table. Default: 32. 0: no table.",
+        help="With --track: the table has at most N rollouts. Default: 32. 0: no table.",
     ),
 )

@@ -27,17 +27,23 @@ _FILES_BESIDE: Final = 64
     "--shard-rows",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Split the rows into files of N rows: OUTPUT-00000.jsonl and so on.",
+    help=("Split the rows into files of N rows: OUTPUT-00000.jsonl, OUTPUT-00001.jsonl and so on."),
 )
 @click.option(
-    "--zstd", "compressed", is_flag=True, help="Compress the rows with Zstandard (adds .zst)."
+    "--zstd",
+    "compressed",
+    is_flag=True,
+    help="Compress the rows with Zstandard. File names then end with .zst.",
 )
 @click.option(
     "--accept-change",
     "accept",
     multiple=True,
     type=click.Choice(["environments"]),
-    help="Merge although different environment versions scored the shards.",
+    help=(
+        "environments: merge the shards although different versions of an environment "
+        "scored the shards."
+    ),
 )
 @json_option
 def merge(
@@ -49,15 +55,16 @@ def merge(
     accept: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Merge the outputs of a run's shards into one output, as if collected without --shard.
+    """Merge the outputs of a run's shards into one output. The merged output is like the output of
+    a run without --shard.
 
     \b
       gym-cli runs merge rollouts.jsonl shards/*/rollouts.jsonl
 
-    SHARD is the --output of one shard. Pass all shards; every shard must be finished. The shards'
-    files are not changed.
-    Rows keep the order of the task file, with a task's repeats together. The merged output can be
-    read, resumed and retried like the output of any run.
+    OUTPUT is the new file. SHARD is the --output of one shard. Pass all shards. Every shard must be
+    finished. The command does not change the shards' files. Rows keep the order of the task file,
+    with the repeats of a task together. You can read, resume and retry the merged output like the
+    output of any run.
     """
     from gymmesh_client import OutputFiles
     from gymmesh_client.output import merge as merge_shards

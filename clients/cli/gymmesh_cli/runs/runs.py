@@ -18,19 +18,29 @@ _CONTROLS: Final = (
     (
         "pause",
         "Pause a run: start no new rollouts.",
-        "Running rollouts continue. `gym-cli runs resume` starts more.",
+        (
+            "Pause a run: start no new rollouts. Running rollouts continue. `gym-cli runs "
+            "resume` resumes the run."
+        ),
     ),
-    ("resume", "Resume a paused run.", "Undoes `gym-cli runs pause`."),
+    ("resume", "Resume a paused run.", "Resume a run that `gym-cli runs pause` paused."),
     (
         "drain",
         "Stop a run after its running rollouts finish.",
-        "Works like the first Ctrl-C in the run's own terminal, but without a grace period.\n\n"
-        "`gym-cli collect --resume` resumes the run later.",
+        (
+            "Start no new rollouts, wait until all running rollouts finish, then stop the "
+            "run. The wait has no time limit, unlike the first Ctrl-C in the run's own "
+            "terminal, which waits --grace seconds. `gym-cli collect --resume` resumes the "
+            "run later."
+        ),
     ),
     (
         "cancel",
-        "Cancel the running rollouts, then stop.",
-        "Finished rollouts are kept. `gym-cli collect --resume` runs the other rollouts.",
+        "Cancel a run's running rollouts, then stop the run.",
+        (
+            "Cancel the running rollouts, then stop the run. Finished rollouts are kept. "
+            "`gym-cli collect --resume` runs the other rollouts later."
+        ),
     ),
 )
 
@@ -39,8 +49,9 @@ _CONTROLS: Final = (
 def runs() -> None:
     """List, control and merge runs.
 
-    A run is active while one of your processes on this machine collects it. RUN is a run's id or a
-    prefix of the id. RUN is optional if only one run is active.
+    A run is one collection of rollouts. A run is active while a process of yours on this machine
+    collects the rollouts. RUN is a run's id, or a prefix of the id. RUN is optional if only one run
+    is active.
     """
 
 
@@ -94,7 +105,8 @@ for _control in _CONTROLS:
 @_RUN
 @json_option
 def cancel_task(task_id: str, run_id: str, as_json: bool) -> None:
-    """Cancel a task's running repeats, and start no more repeats of the task.
+    """Cancel the running rollouts of one task, and start no more rollouts of this task. TASK is the
+    task's id.
 
     \b
       gym-cli runs cancel-task gsm8k-17
@@ -114,8 +126,8 @@ def cancel_task(task_id: str, run_id: str, as_json: bool) -> None:
 )
 @json_option
 def set_(settings: tuple[str, ...], run_id: str, as_json: bool) -> None:
-    """Change a setting of a run. The only key is `concurrency`: the maximum number of rollouts at a
-    time.
+    """Change a setting of an active run. The only KEY is `concurrency`: the maximum number of
+    rollouts at a time.
 
     \b
       gym-cli runs set concurrency=128

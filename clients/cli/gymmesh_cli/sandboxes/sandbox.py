@@ -32,8 +32,9 @@ _address = together(
         group=OptionGroup.MODELS,
         metavar="ADDRESS",
         help=(
-            "Address of the sandbox service: HOST:PORT. To use all instances of --name in a "
-            "registry: discovery://HOST:PORT, consul://HOST:PORT or kubernetes://NAMESPACE."
+            "HOST:PORT of the sandbox service. To use all instances of the service --name, "
+            "pass the address of a registry: discovery://HOST:PORT, consul://HOST:PORT or "
+            "kubernetes://NAMESPACE."
         ),
     ),
     option(
@@ -41,7 +42,7 @@ _address = together(
         group=OptionGroup.MODELS,
         metavar="NAME",
         default="",
-        help="The service's name. Default: sandbox.",
+        help="Name of the sandbox service in the registry. Default: sandbox.",
     ),
     security_options,
 )
@@ -59,7 +60,7 @@ _program = together(
         group=OptionGroup.PROGRAM,
         metavar="USER",
         default="",
-        help="Run as this user (name or id).",
+        help="User (name or id) that runs the program.",
     ),
     option(
         "--env",
@@ -67,7 +68,7 @@ _program = together(
         group=OptionGroup.PROGRAM,
         metavar="KEY=VALUE",
         multiple=True,
-        help=("Set an environment variable. Repeatable."),
+        help=("Set an environment variable of the program. Repeatable."),
     ),
     option(
         "--stdin",
@@ -75,7 +76,7 @@ _program = together(
         "reads",
         group=OptionGroup.PROGRAM,
         is_flag=True,
-        help="Forward this command's standard input.",
+        help="Forward the standard input of this command to the program.",
     ),
     json_option,
 )
@@ -83,12 +84,12 @@ _program = together(
 
 @click.group()
 def sandbox() -> None:
-    """Run programs in sandboxes, keep sandboxes, list and end them.
+    """Run programs in sandboxes, and keep, list and end sandboxes.
 
-    If COMMAND is one word, the sandbox's shell runs it. If COMMAND is several words, they are a
-    program and its arguments, and no shell is used. `run` and `exec` exit with the program's exit
-    code. The exit code is 124 if the program timed out, and 128 plus the signal if a signal ended
-    the program.
+    If COMMAND is one word, the shell of the sandbox runs COMMAND. If COMMAND is several words, the
+    first word is a program, the other words are arguments, and no shell is used. `run` and `exec`
+    exit with the program's exit code. If the program timed out, the exit code is 124. If a signal
+    ended the program, the exit code is 128 plus the number of the signal.
     """
 
 
@@ -139,7 +140,10 @@ def sandbox() -> None:
     group=OptionGroup.LIMITS,
     metavar="HOST[:PORT]",
     multiple=True,
-    help="Allow this host, through a proxy. *.NAME allows all subdomains of NAME. Repeatable.",
+    help=(
+        "With --network none: allow connections to this host, through a proxy. *.NAME "
+        "allows all subdomains of NAME. Repeatable."
+    ),
 )
 @option(
     "--put",
@@ -153,8 +157,9 @@ def sandbox() -> None:
     group=OptionGroup.RUNNING,
     type=FILE,
     help=(
-        "Keep the sandbox and write its lease (the key for later commands) to this new file. "
-        "The sandbox ends after --ttl seconds without use."
+        "Keep the sandbox after the program ends. Write the sandbox's lease to this new "
+        "file: `gym-cli sandbox exec` and `rm` need the lease. The sandbox ends after "
+        "--ttl seconds without use."
     ),
 )
 @option(
@@ -174,8 +179,11 @@ def sandbox() -> None:
     multiple=True,
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Without --address: run a sandbox service of this configuration (key `sandboxes:`) in "
-    "this command. Default: bubblewrap.",
+    help=(
+        "Without --address: run a sandbox service of this configuration (key "
+        "`sandboxes`) inside this command. Without --config, the sandbox service uses "
+        "bubblewrap."
+    ),
 )
 @_address
 @_program
@@ -215,7 +223,7 @@ def run(
 @_program
 @_COMMAND
 def exec_(command: tuple[str, ...], lease: Path, security: SecurityOptions, **asked: Any) -> int:
-    """Run a program in a kept sandbox. LEASE is the file that --keep wrote.
+    """Run a program in a kept sandbox. LEASE is the file that `gym-cli sandbox run --keep` wrote.
 
     \b
       gym-cli sandbox exec box.json 'cat >>notes' -i <more.txt
@@ -226,13 +234,13 @@ def exec_(command: tuple[str, ...], lease: Path, security: SecurityOptions, **as
     return using.execute(command, lease, security.over(), **asked)
 
 
-@sandbox.command("ls", short_help="List the sandboxes of a service.")
+@sandbox.command("ls", short_help="List the sandboxes of a sandbox service.")
 @_address
 @json_option
 def list_sandboxes(
     address: str | None, name: str, security: SecurityOptions, as_json: bool
 ) -> None:
-    """List the sandboxes of a service, one per line, without their leases.
+    """List the sandboxes of a sandbox service, one per line. The list has no leases.
 
     \b
       gym-cli sandbox ls --address 127.0.0.1:9500
@@ -249,8 +257,9 @@ def list_sandboxes(
 def remove(
     which: tuple[str, ...], address: str | None, name: str, security: SecurityOptions
 ) -> None:
-    """End sandboxes. Pass the lease file of each sandbox; the file is then deleted. With --address,
-    pass sandbox ids; this needs the permission `control`.
+    """End sandboxes. Without --address, pass the lease file of each sandbox (see `gym-cli sandbox
+    run --keep`). The command also deletes the lease files. With --address, pass sandbox ids. Ids
+    need the permission `control`.
 
     \b
       gym-cli sandbox rm box.json

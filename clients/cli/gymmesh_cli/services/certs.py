@@ -12,7 +12,9 @@ from gymmesh_cli.terminal import report
 
 @click.group()
 def certs() -> None:
-    """Create certificates to try TLS. In production, use your own authority."""
+    """Create certificates for a first test of TLS. In production, use your own certificate
+    authority.
+    """
 
 
 @certs.command(short_help="Create a certificate authority and certificates for development.")
@@ -22,16 +24,20 @@ def certs() -> None:
     required=True,
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Write the files to this folder. If the folder already has an authority, the command uses "
-    "this authority.",
+    help=(
+        "Write the files to this folder. If the folder already has a certificate "
+        "authority, the command keeps and uses this authority."
+    ),
 )
 @click.option(
     "--host",
     "hosts",
     multiple=True,
     metavar="HOST",
-    help="Add this host name or IP address to the certificates, besides this machine's loopback "
-    "names. Repeatable.",
+    help=(
+        "Make the certificates valid for this host name or IP address. The certificates "
+        "are always valid for this machine's loopback names. Repeatable."
+    ),
 )
 @click.option(
     "--days",
@@ -44,10 +50,12 @@ def certs() -> None:
 def dev(
     names: tuple[str, ...], out: Path, hosts: tuple[str, ...], days: int, as_json: bool
 ) -> None:
-    """Create a throwaway authority and a certificate for each NAME (default: services, collector).
+    """Create a certificate authority for development, and a certificate for each NAME (default:
+    services, collector).
 
-    FOR DEVELOPMENT: the authority's key is stored beside the certificates, unencrypted. Run the
-    command again to issue new certificates. Running services reload them.
+    FOR DEVELOPMENT ONLY: the authority's private key is not encrypted, and is in the folder of the
+    certificates. To issue new certificates, run the command again. Running services load the new
+    certificates.
 
     \b
       gym-cli certs dev --out certs

@@ -24,19 +24,27 @@ def config() -> None:
 @click.argument(
     "files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE..."
 )
-@click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="Override one key.")
+@click.option(
+    "--set",
+    "sets",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Override one key of the configuration. Repeatable.",
+)
 @json_option
 def validate(files: tuple[Path, ...], sets: tuple[str, ...], as_json: bool) -> int:
     """Validate a configuration: keys, values, names, and the class and options of each environment
     and agent.
 
-    Nothing is started and no endpoint is called. Later files override earlier ones.
+    The command starts nothing and calls no endpoint. A later FILE overrides keys of an earlier
+    FILE.
 
     \b
       gym-cli config validate mesh.yaml
       gym-cli config validate mesh.yaml --set models.policy.max_concurrency=8
 
-    Exit code 0: valid. 1: an environment, an agent or a name is invalid. 2: the file is invalid.
+    Exit code 0: the configuration is valid. 1: an environment or agent can't be created, or a name
+    is unknown. 2: a file has invalid keys or values.
     """
     from gymmesh_mesh import MeshConfig
     from gymmesh_mesh.authoring.validating import problems_of, wrong_classes

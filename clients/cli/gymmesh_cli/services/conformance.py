@@ -19,38 +19,43 @@ _SERVICES = ("resource", "model", "agent", "discovery", "sandbox", "mux", "colle
     group=OptionGroup.TASKS,
     type=click.Choice(_SERVICES),
     required=True,
-    help=("Kind of server to test."),
+    help=("Kind of service or program to test."),
 )
 @option(
     "--target",
     group=OptionGroup.LISTEN,
     metavar="HOST:PORT",
-    help="Address of the server. With --service collector: address of the suite's agent, by "
-    "default a free port. With --service gateway: the suite passes this address to the "
-    "adapter.",
+    help=(
+        "Address of the server to test. With --service collector: address at which the "
+        "suite serves an agent. The default is a free port. With --service gateway: the "
+        "suite passes this address to the adapter."
+    ),
 )
 @option(
     "--profile",
     group=OptionGroup.TASKS,
     type=click.Path(dir_okay=False, path_type=Path),
-    help="YAML file with the tasks, tool calls and parameters that the suite may use.",
+    help="YAML file with tasks, tool calls and parameters for the test cases.",
 )
 @option(
     "--registry",
     group=OptionGroup.LISTEN,
     metavar="HOST:PORT",
     default="127.0.0.1:0",
-    help="With --service agent: address of the suite's discovery service. Default: a free port, "
-    "which is printed.",
+    help=(
+        "With --service agent: address at which the suite serves a discovery service. "
+        "The default is a free port. The command prints the port."
+    ),
 )
 @option(
     "--command",
     group=OptionGroup.PROGRAM,
     default="",
     help=(
-        "With --service collector: the collector's command line. The suite replaces {agent}, "
-        "{input}, {output} and {failures}. Without --command, each case prints the arguments "
-        "and waits until you start a collector."
+        "With --service collector: command line that starts the collector. The suite "
+        "replaces {agent} with an address, and {input}, {output} and {failures} with "
+        "file names. Without --command, each case prints these values and waits until "
+        "you start a collector."
     ),
 )
 @option(
@@ -58,7 +63,7 @@ _SERVICES = ("resource", "model", "agent", "discovery", "sandbox", "mux", "colle
     "cases",
     group=OptionGroup.TASKS,
     multiple=True,
-    help=("Run only this case. Repeatable."),
+    help=("Run only the test case of this name. Repeatable."),
 )
 @option(
     "--slow",
@@ -67,8 +72,8 @@ _SERVICES = ("resource", "model", "agent", "discovery", "sandbox", "mux", "colle
     type=click.FloatRange(0, 3600),
     metavar="SECONDS",
     help=(
-        "Duration of slow calls in seconds. Default: about one second. More than 120 seconds "
-        "detects a client that pings too often."
+        "Duration of the slow calls in the test cases. Default: about one second. A "
+        "value above 120 seconds also detects clients that ping too often."
     ),
 )
 @option(
@@ -76,8 +81,10 @@ _SERVICES = ("resource", "model", "agent", "discovery", "sandbox", "mux", "colle
     group=OptionGroup.PROGRAM,
     default="",
     metavar="COMMAND",
-    help="Command that shuts the server down, such as 'kill -TERM 1234'. The case `shutdown` "
-    "needs this command and runs last.",
+    help=(
+        "Command that shuts down the server, such as 'kill -TERM 1234'. The test case "
+        "`shutdown` needs this command, and runs last."
+    ),
 )
 @option(
     "--wait",
@@ -85,16 +92,19 @@ _SERVICES = ("resource", "model", "agent", "discovery", "sandbox", "mux", "colle
     group=OptionGroup.RUNNING,
     type=click.FloatRange(0, 3600),
     metavar="SECONDS",
-    help="Time to wait for the server, or for one run of a collector. Default: 30, or 300 for "
-    "a collector without --command.",
+    help=(
+        "Maximum time to wait until the server answers, or until one run of a collector "
+        "ends. Default: 30, or 300 for a collector without --command."
+    ),
 )
 @option(
     "--hostile",
     group=OptionGroup.TASKS,
     is_flag=True,
     help=(
-        "With --service sandbox: also run hostile programs in the service's sandboxes. These "
-        "programs flood processes, memory, disk and output: use an expendable machine."
+        "With --service sandbox: also run hostile programs in the service's sandboxes. "
+        "These programs try to exhaust processes, memory, disk and output. Use a machine "
+        "that you can lose."
     ),
 )
 @option(
@@ -125,21 +135,22 @@ _SERVICES = ("resource", "model", "agent", "discovery", "sandbox", "mux", "colle
 def conformance(
     service: str, target: str | None, as_json: bool, security: SecurityOptions, **asked: Any
 ) -> int:
-    """Test whether a server in any language follows the contract.
+    """Test whether a service in any language follows gymmesh's contract (its gRPC interfaces and
+    their rules).
 
     \b
-    An environment, with a profile of what the suite may use:
+    An environment, with a profile (tasks and tool calls for the test cases):
       gym-cli conformance --service resource --target 127.0.0.1:9402 --profile capitals.yaml
-    Any server that offers the mux:
+    Any server that supports the mux (gymmesh's transport for many calls):
       gym-cli conformance --service mux --target 127.0.0.1:9400
-    An agent that uses the suite's registry:
+    An agent that finds the suite's services in the suite's registry:
       gym-cli conformance --service agent --target 127.0.0.1:9403 --registry 127.0.0.1:9400
     A sandbox service, with hostile programs in its sandboxes:
       gym-cli conformance --service sandbox --target 127.0.0.1:9405 --hostile
-    A collector, started once per case:
+    A collector that the suite starts, once per case:
       gym-cli conformance --service collector \\
           --command 'gym-cli collect --agent {agent} --input {input} --output {output}'
-    Over mutual TLS; the suite serves agents and collectors with the same certificate:
+    With mutual TLS. Agents and collectors see the same certificate from the suite:
       gym-cli conformance --service model --target 127.0.0.1:9401 --profile model.yaml \\
           --ca certs/ca.pem --cert certs/collector.pem --key certs/collector.key
     A collector that you start yourself, once per case:
@@ -147,13 +158,14 @@ def conformance(
     A capture gateway of any framework, tested with recorded sessions of ten programs:
       gym-cli conformance --service gateway --adapter my_gateway:Adapter
 
-    Each case names the rule of the contract it checks. A failure reports what was observed instead.
+    Each case names the rule of the contract that the case checks. If a case fails, the report has
+    the observed behavior.
 
     \b
     Exit codes:
-      0    no case failed; skipped cases are listed with what they need
+      0    no case failed; the report lists the requirements of each skipped case
       1    a case failed, or nothing answered
-      2    wrong usage or profile
+      2    invalid usage or profile
     """
     from gymmesh_conformance.command import Options, run
 

@@ -36,7 +36,7 @@ _WORDS_SHOWN: Final = 60
 
 @click.group()
 def models() -> None:
-    """List, download and try models: policies, judges and simulated users."""
+    """List, download and try models, such as the policy model and judges, and load new weights."""
 
 
 names_argument = click.argument("names", nargs=-1, metavar="[NAME]…")
@@ -77,16 +77,18 @@ def list_models(mesh: MeshOptions, as_json: bool) -> None:
 @mesh_options
 @json_option
 def pull_models(names: tuple[str, ...], mesh: MeshOptions, as_json: bool) -> None:
-    """Download the weights of a configuration's embedded models, or of the models NAME.
+    """Download the weights of embedded models (models that run inside a gymmesh process). NAME is a
+    model of the configuration. Default: all models.
 
-    Existing weights are verified and kept. Without a configuration, the default model is
-    downloaded. Remote models have nothing to download.
+    The command verifies weights that are already on this machine, and keeps these weights. Without
+    --config, the command downloads the default model. For remote models, the command downloads
+    nothing.
 
     \b
       gym-cli models pull
       gym-cli models pull policy --config mesh.yaml
 
-    Exit code 1: weights can't be downloaded.
+    Exit code 0: all weights are on this machine. 1: weights can't be downloaded.
     """
     import asyncio
 
@@ -114,18 +116,19 @@ def pull_models(names: tuple[str, ...], mesh: MeshOptions, as_json: bool) -> Non
     default=60.0,
     show_default=True,
     metavar="SECONDS",
-    help="Time limit for a call.",
+    help="Time limit for each call.",
 )
 @json_option
 def check_models(
     names: tuple[str, ...], mesh: MeshOptions, prompt: str | None, timeout: float, as_json: bool
 ) -> int:
-    """Try one call with each model of a configuration, or with each model NAME.
+    """Try one call with each model. NAME is a model of the configuration. Default: all models.
 
     For each model, the command shows the latency, the beginning of the answer, the tokens of the
     call (in and out) and the model's capabilities. If the call fails, the command shows the error
-    and its fix. A second call offers a tool: only a model that answers with a tool call is listed
-    with tools. If a model has several endpoints, the command tries each endpoint.
+    and a fix. A second call offers a tool. The capabilities include `tools` only if the model
+    answers the second call with a tool call. If a model has several endpoints, the command tries
+    each endpoint.
 
     \b
       gym-cli models check --config mesh.yaml
@@ -160,10 +163,10 @@ def check_models(
 def set_weights(
     version: int, addresses: tuple[str, ...], security: SecurityOptions, as_json: bool
 ) -> None:
-    """Announce that a model now has weights of VERSION.
+    """Announce to a model service that the model's weights now have this VERSION.
 
-    For trainers that swap weights and don't call SetWeightsVersion themselves. The model
-    service adds the version to later calls. A version can only increase.
+    Use this command if your trainer loads new weights but does not call SetWeightsVersion. The
+    model service adds the version to later calls. VERSION is a number. A version can only increase.
 
     \b
       gym-cli models set-weights 4 --address 127.0.0.1:42199
@@ -181,7 +184,9 @@ def set_weights(
     report(as_json, {"models": rows}, lines)
 
 
-@models.command("push-weights", short_help="Load new weights on inference servers.")
+@models.command(
+    "push-weights", short_help="Load new weights on inference servers, then announce them."
+)
 @click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.argument("version", type=click.IntRange(min=0))
 @click.option(
@@ -205,8 +210,10 @@ def set_weights(
     "aliases",
     multiple=True,
     metavar="URL",
-    help="URL by which a model service calls an endpoint, if --endpoint has another URL. "
-    "Repeatable.",
+    help=(
+        "URL under which a model service calls an inference server, if --endpoint has a "
+        "different URL for this server. Repeatable."
+    ),
 )
 @click.option(
     "--kind",
@@ -216,7 +223,10 @@ def set_weights(
     help="Type of the inference servers at the endpoints.",
 )
 @click.option(
-    "--adapter", default="", metavar="NAME", help="FOLDER is a LoRA adapter of this name."
+    "--adapter",
+    default="",
+    metavar="NAME",
+    help="FOLDER has a LoRA adapter. Load the adapter under this name.",
 )
 @click.option(
     "--in-flight",
@@ -224,22 +234,24 @@ def set_weights(
     default="continue",
     show_default=True,
     help=(
-        "continue: answers in flight continue with the new weights. abort: the server "
-        "ends answers in flight, and the model service continues or repeats them with "
-        "the new weights."
+        "What happens to unfinished answers. continue: the answers continue with the new "
+        "weights. abort: the inference server ends the answers, and the model service "
+        "continues or repeats these answers with the new weights."
     ),
 )
 @click.option(
     "--folder-there",
     default="",
     metavar="PATH",
-    help="Path of FOLDER's files on the inference servers, if this path differs from FOLDER.",
+    help=(
+        "Path of FOLDER on the inference servers, if the path differs from FOLDER on this machine."
+    ),
 )
 @click.option(
     "--api-key-env",
     default="",
     metavar="NAME",
-    help="Environment variable with the endpoints' API key.",
+    help="Name of the environment variable with the API key of the inference servers.",
 )
 @click.option(
     "--timeout",
@@ -266,19 +278,19 @@ def push_weights(
     security: SecurityOptions,
     as_json: bool,
 ) -> int:
-    """Load the weights in FOLDER on every endpoint, then announce them as VERSION.
+    """Load the weights in FOLDER on every inference server, then announce the weights as VERSION to
+    the model services.
 
-    The version is announced only after every endpoint has loaded the weights. Name every inference
-    server that the model services call: if you forget one, the push fails before it changes
-    anything. The endpoints must allow loading weights: vLLM needs VLLM_SERVER_DEV_MODE=1, and for
-    adapters --enable-lora and
-    VLLM_ALLOW_RUNTIME_LORA_UPDATING=1.
+    The command announces the version only after every server has loaded the weights. Name every
+    inference server that the model services call. If a server is missing, the command fails before
+    it changes anything. The servers must allow loading weights. vLLM needs VLLM_SERVER_DEV_MODE=1.
+    For adapters, vLLM also needs --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=1.
 
     \b
       gym-cli models push-weights step-4/ 4 --endpoint http://gpu-0:8000/v1 --address gpu-0:50051
 
-    Exit code 0: all endpoints use the new weights. 1: an endpoint does not; the endpoints are
-    listed.
+    Exit code 0: all servers use the new weights. 1: a server does not use the new weights. The
+    command lists the servers.
     """
     import asyncio
 

@@ -22,28 +22,35 @@ protocol_options = together(
         "protocols",
         group=OptionGroup.PROTOCOLS,
         metavar="NAMES",
-        help="With an environment: also serve these protocols, separated by commas: mcp, openenv, "
-        "ors, nemo_gym.",
+        help=(
+            "For an environment: also serve the environment over these protocols, separated "
+            "by commas. Protocols: mcp, openenv, ors, nemo_gym."
+        ),
     ),
     option(
         "--as-port",
         group=OptionGroup.PROTOCOLS,
         type=click.IntRange(0, 65535),
-        help="HTTP port of --as, except mcp. Default: the system picks a free port.",
+        help=(
+            "HTTP port for the protocols openenv, ors and nemo_gym. Default: the operating "
+            "system picks a free port. The protocol mcp has its own port."
+        ),
     ),
     option(
         "--as-host",
         group=OptionGroup.PROTOCOLS,
         metavar="HOST",
-        help="Address of --as-port. Default: 127.0.0.1. Any other address needs --insecure and "
-        "--as-token-file.",
+        help=(
+            "Listen on this address with --as-port. Default: 127.0.0.1. Any other address "
+            "needs --insecure and --as-token-file."
+        ),
     ),
     option(
         "--as-token-file",
         group=OptionGroup.PROTOCOLS,
         type=click.Path(dir_okay=False, path_type=Path),
         metavar="FILE",
-        help="Token that clients of --as must send.",
+        help="File with the token that clients of the --as protocols must send.",
     ),
     option(
         "--as-tasks",
@@ -52,8 +59,9 @@ protocol_options = together(
         multiple=True,
         metavar="[SPLIT=]FILE",
         help=(
-            "Task file for clients of --as. SPLIT names the file's split; the default is "
-            "train. Without --as-tasks, clients get the environment's examples. Repeatable."
+            "Task file for clients of the --as protocols. SPLIT is the data split of the "
+            "tasks, by default train. Without --as-tasks, clients receive the environment's "
+            "examples. Repeatable."
         ),
     ),
 )

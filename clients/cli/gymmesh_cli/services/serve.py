@@ -42,9 +42,12 @@ _OFFERED = {"mcp": "its tools over MCP", "protocols": "other frameworks' protoco
     group=OptionGroup.LISTEN,
     metavar="HOST:PORT",
     default="",
-    help="Register with this discovery service, if discovery.backend is memory. Required for "
-    "agents and relays; an environment, model or sandbox service can run unregistered. Rejected if "
-    "services register themselves.",
+    help=(
+        "If discovery.backend is memory: register with the discovery service at this "
+        "address. Agents and relays need the option. Environments, models and sandboxes "
+        "can run unregistered. If services register themselves (in Consul), the command "
+        "rejects the option."
+    ),
 )
 @listening_options
 @option(
@@ -52,22 +55,22 @@ _OFFERED = {"mcp": "its tools over MCP", "protocols": "other frameworks' protoco
     group=OptionGroup.LISTEN,
     type=_PORT,
     default=0,
-    help=("Listen on this port. Default: 0, with which the system picks a free port."),
+    help=("Listen on this port. Default: 0 (the operating system picks a free port)."),
 )
 @option(
     "--metrics-port",
     group=OptionGroup.LISTEN,
     type=_PORT,
     default=0,
-    help=("Port of Prometheus metrics, if mesh.metrics is true."),
+    help=("If mesh.metrics is true: serve Prometheus metrics at this port."),
 )
 @option(
     "--health-port",
     group=OptionGroup.LISTEN,
     type=_PORT,
     help=(
-        "Also serve gRPC health checks on this port, without TLS, for probes. The port "
-        "serves nothing else."
+        "Also serve gRPC health checks on this port, without TLS, for probes of "
+        "Kubernetes and other systems. The port serves only health checks."
     ),
 )
 @option(
@@ -76,8 +79,8 @@ _OFFERED = {"mcp": "its tools over MCP", "protocols": "other frameworks' protoco
     metavar="TEXT",
     default="0",
     help=(
-        "Suffix of the instance id. Use a different suffix for each instance of a service, "
-        "such as the host's name."
+        "Suffix of the service's instance id. Each instance of a service needs a "
+        "different suffix, such as the name of the host."
     ),
 )
 @protocol_options
@@ -96,12 +99,15 @@ def serve(
 ) -> None:
     """Serve one service of a configuration, such as an agent, in this process.
 
-    For systems that start the processes: containers, Kubernetes, Slurm. Prints a line once the
-    service is SERVING, and logs to stderr. On SIGTERM or Ctrl-C the service accepts no new work,
-    lets running calls, attempts and sessions finish within mesh.drain_s seconds, leaves the
-    registry and exits with code 0. A discovery service needs no NAME. An environment's NAME may
-    also be a file, a
-    class or function in a file, or an installed environment.
+    Use this command where another system starts the processes: containers, Kubernetes, Slurm.
+    (`gym-cli up` starts all services of a mesh.) The command prints a line when the service is
+    ready (SERVING), and logs to stderr. After SIGTERM or Ctrl-C, the service accepts no new work.
+    Running calls, attempts and sessions have mesh.drain_s seconds to finish. Then the service
+    leaves the registry and exits with code 0.
+
+    NAME is the service's name in the configuration. A discovery service needs no NAME. For an
+    environment, NAME can also be a file, a class or function in a file, or an installed
+    environment.
 
     \b
       gym-cli serve environment desk.py --port 9500

@@ -34,16 +34,20 @@ if TYPE_CHECKING:
     group=OptionGroup.RUNNING,
     type=click.Choice(["embedded", "cell", "mesh"]),
     help=(
-        "Which services share a process. embedded: all services. cell: several equal "
-        "processes, each with an agent, its environments and its models. mesh: each service "
-        "has its own process. Default: mesh.layout, or else mesh."
+        "Which services share a process. embedded: all services share one process. cell: "
+        "several equal processes (cells), each with an agent and the environments and "
+        "models that the agent needs. mesh: each service has its own process. Default: "
+        "the key mesh.layout, or else mesh."
     ),
 )
 @option(
     "--cells",
     group=OptionGroup.RUNNING,
     type=click.IntRange(1, 1024),
-    help="Number of cells. Default: one per processor, minus one for the collector.",
+    help=(
+        "With --layout cell: number of cells. Default: the number of processors minus 1. "
+        "The remaining processor is for the collector."
+    ),
 )
 @option(
     "--discovery",
@@ -51,17 +55,20 @@ if TYPE_CHECKING:
     metavar="WHERE",
     help=(
         "Where services register. memory: the mesh's own discovery service (default). "
-        "consul: the Consul agent at discovery.consul.address; if no agent answers, gym-cli "
-        "starts a development agent. consul://HOST:PORT: a running Consul agent. kubernetes "
-        "or kubernetes://NAMESPACE: like memory, plus the services that Kubernetes lists."
+        "consul: the Consul agent at the address discovery.consul.address. If no Consul "
+        "agent answers, gym-cli starts a development agent. consul://HOST:PORT: a "
+        "running Consul agent. kubernetes or kubernetes://NAMESPACE: like memory, plus "
+        "the services that Kubernetes lists."
     ),
 )
 @option(
     "--consul-binary",
     group=OptionGroup.LISTEN,
     metavar="PATH",
-    help="Path of the Consul program that --discovery consul starts. Default: the configuration's "
-    "discovery.binary, or consul.",
+    help=(
+        "Path of the Consul program that --discovery consul starts. Default: the key "
+        "discovery.binary, or else consul."
+    ),
 )
 @option(
     "--restart",
@@ -70,22 +77,25 @@ if TYPE_CHECKING:
     type=click.IntRange(0, 1000),
     metavar="N",
     help=(
-        "Restart a service that dies, up to N times per service. Default: mesh.restarts, "
-        "which is 0: if one service dies, all services stop."
+        "Restart a service that dies, up to N times per service. With 0, all services "
+        "stop if one service dies. Default: the key mesh.restarts, or else 0."
     ),
 )
 @option(
     "--observe",
     group=OptionGroup.MONITORING,
     is_flag=True,
-    help="Also start Prometheus on 127.0.0.1, with the mesh's services as targets and the "
-    "project's alerts. The command deletes the data of Prometheus when the mesh stops.",
+    help=(
+        "Also start Prometheus on 127.0.0.1. Prometheus collects the metrics of the "
+        "mesh's services and uses the alert rules of gymmesh. When the mesh stops, the "
+        "command deletes the data of Prometheus."
+    ),
 )
 @option(
     "--prometheus",
     group=OptionGroup.MONITORING,
     metavar="PATH",
-    help=("Program that --observe starts. Default: prometheus."),
+    help=("Path of the Prometheus program that --observe starts. Default: prometheus."),
 )
 @option(
     "--logs", group=OptionGroup.MONITORING, is_flag=True, help="Show the services' logs on stderr."
@@ -104,11 +114,11 @@ def up(
     as_json: bool,
     **settings: Any,
 ) -> None:
-    """Start the services of a configuration as processes, and print their addresses.
+    """Start the services of a configuration as processes, and print the services' addresses.
 
-    Waits until all services are SERVING, then runs until Ctrl-C, which stops them in reverse order
-    (exit code 0). The system chooses the ports, unless mesh.discovery_port and mesh.agent_port are
-    set.
+    The command waits until all services are ready (SERVING), then runs until Ctrl-C. Ctrl-C stops
+    the services in reverse order (exit code 0). The operating system chooses the ports, except for
+    ports that the keys mesh.discovery_port and mesh.agent_port set.
 
     \b
       gym-cli up --config mesh.yaml

@@ -15,7 +15,7 @@ from gymmesh_cli.terminal import echo_json
 
 @click.group()
 def xds() -> None:
-    """Let gRPC clients in any language find services: xds:///agent.NAME."""
+    """Let gRPC clients in any language find services, for example by the address xds:///agent.NAME."""
 
 
 @xds.command()
@@ -29,13 +29,17 @@ def xds() -> None:
 @click.option(
     "--node-id",
     metavar="ID",
-    help="The client's node id. Default: gymmesh- and this machine's name.",
+    help="Node id of the client. Default: gymmesh-NAME, where NAME is this machine's name.",
 )
-@click.option("--ca", metavar="FILE", help="Call the server over TLS and trust this authority.")
-@click.option("--cert", metavar="FILE", help="Client certificate.")
-@click.option("--key", metavar="FILE", help="Private key of --cert.")
+@click.option(
+    "--ca",
+    metavar="FILE",
+    help="Call the discovery service over TLS, and trust certificates of this authority.",
+)
+@click.option("--cert", metavar="FILE", help="Certificate of the client.")
+@click.option("--key", metavar="FILE", help="Private key of the certificate --cert.")
 @click.option("--region", default="", metavar="NAME", help="Region of the client.")
-@click.option("--zone", default="", metavar="NAME", help="Zone of the client, in its region.")
+@click.option("--zone", default="", metavar="NAME", help="Zone of the client within --region.")
 def bootstrap(
     server: str,
     node_id: str | None,
@@ -47,9 +51,10 @@ def bootstrap(
 ) -> None:
     """Print the bootstrap file that gRPC's xDS clients read.
 
-    With --ca, clients connect to the control plane over TLS if their gRPC version supports it. The
-    server's certificate must be valid for the server's HOST. Clients secure their connections to
-    services themselves.
+    With --ca, a client connects to the discovery service (the xDS control plane) over TLS, if the
+    client's gRPC version supports TLS to control planes. The discovery service's certificate must
+    be valid for the HOST of --server. The file does not configure TLS between clients and the
+    services that they find.
 
     \b
       gym-cli xds bootstrap --server 127.0.0.1:9400 > bootstrap.json

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     default=1.0,
     show_default=True,
     metavar="R",
-    help="For pass@k: a rollout with at least this reward solves its task.",
+    help="For pass@k: a rollout with at least this reward solves the task.",
 )
 @click.option(
     "--most",
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     default=10,
     show_default=True,
     metavar="N",
-    help="List the N tasks that changed most.",
+    help="List the N tasks with the largest changes of the mean reward.",
 )
 @click.option(
     "--resamples",
@@ -40,8 +40,10 @@ if TYPE_CHECKING:
     default=10000,
     show_default=True,
     metavar="N",
-    help="Number of bootstrap draws. Also the number of sign flips, if all flips are too many "
-    "to try.",
+    help=(
+        "Number of bootstrap draws for the intervals. If there are too many sign flips "
+        "to try all, the sign-flip test also draws this number of sign flips."
+    ),
 )
 @click.option("--html", type=FILE, help="Also write an HTML page with charts.")
 @click.option("--overwrite", is_flag=True, help="Replace an existing page.")
@@ -65,17 +67,18 @@ def compare(
     reward_range: tuple[float, float],
     as_json: bool,
 ) -> None:
-    """Compare runs of the same tasks with the first run, task by task.
+    """Compare runs of the same tasks. Each later run B is compared with the first run A, task by
+    task.
 
     \b
       gym-cli compare before.jsonl after.jsonl
       gym-cli compare base.jsonl step-100.jsonl step-200.jsonl --json
       gym-cli compare before.jsonl after.jsonl --html compared.html
 
-    Only tasks that were scored in both runs count. For three runs or more, such as the checkpoints
-    of a training run, a table shows the mean reward of each run over the tasks that were scored in
-    all runs.
-    The same --seed gives the same figures.
+    A and B are files like ROLLOUTS of `gym-cli profile`. A comparison uses only the tasks that have
+    rewards in both runs. With three or more runs, such as the checkpoints of a training run, a
+    table also shows the mean reward of each run. The table uses only tasks that have rewards in all
+    runs. The same --seed gives the same figures.
     """
     from gymmesh_client.safe_writes import refuse_inputs, refuse_used
     from gymmesh_data.profile import (

@@ -63,7 +63,7 @@ def _list_formats(ctx: click.Context, param: click.Parameter, value: bool) -> No
     callback=_known,
     shell_complete=_completed,
     metavar="FORMAT",
-    help="The output format. List the formats with --formats.",
+    help="The output format. --formats lists all formats.",
 )
 @option(
     "--formats",
@@ -72,7 +72,7 @@ def _list_formats(ctx: click.Context, param: click.Parameter, value: bool) -> No
     is_eager=True,
     expose_value=False,
     callback=_list_formats,
-    help="List the formats and their purposes.",
+    help="List the formats with their purposes, and exit.",
 )
 @option(
     "--output",
@@ -80,7 +80,7 @@ def _list_formats(ctx: click.Context, param: click.Parameter, value: bool) -> No
     group=OptionGroup.OUTPUT,
     required=True,
     type=click.Path(path_type=Path),
-    help="Write to this file, or with --format hf to this folder.",
+    help="Write to this file. With --format hf, write to this folder.",
 )
 @option(
     "--min-reward",
@@ -88,8 +88,8 @@ def _list_formats(ctx: click.Context, param: click.Parameter, value: bool) -> No
     type=float,
     metavar="R",
     help=(
-        "Skip rollouts with a lower reward or without a reward. Default: 1 for "
-        "demonstrations, else no limit."
+        "Skip rollouts with a reward below R or without a reward. Default: 1 for formats "
+        "of demonstrations, such as sft. Other formats have no limit."
     ),
 )
 @environments_option
@@ -97,25 +97,31 @@ def _list_formats(ctx: click.Context, param: click.Parameter, value: bool) -> No
     "--whole",
     group=OptionGroup.SELECT,
     is_flag=True,
-    help=("Skip rollouts that were cut short by a limit of steps, tokens or context."),
+    help=("Skip rollouts that a limit of steps, tokens or context ended early."),
 )
 @option(
     "--best",
     group=OptionGroup.SELECT,
     type=click.IntRange(min=1),
     metavar="N",
-    help=("Keep at most the N best rollouts per task."),
+    help=("Keep at most N rollouts per task: the rollouts with the highest rewards."),
 )
 @option(
     "--distinct/--repeated",
     group=OptionGroup.SELECT,
     default=None,
     help=(
-        "Skip rollouts with the same messages as an earlier rollout. Default: on for "
-        "demonstrations."
+        "--distinct: skip a rollout with the same messages as an earlier rollout. This "
+        "is the default for formats of demonstrations. --repeated: keep repeated "
+        "rollouts."
     ),
 )
-@option("--no-reasoning", group=OptionGroup.FORMAT, is_flag=True, help="Omit reasoning.")
+@option(
+    "--no-reasoning",
+    group=OptionGroup.FORMAT,
+    is_flag=True,
+    help="Omit the reasoning of the model.",
+)
 @option(
     "--no-tokens",
     group=OptionGroup.FORMAT,
@@ -128,7 +134,10 @@ def _list_formats(ctx: click.Context, param: click.Parameter, value: bool) -> No
     type=click.FloatRange(min=0),
     default=0.0,
     metavar="R",
-    help="For pairs: smallest difference of the two rewards.",
+    help=(
+        "For formats of preference pairs, such as dpo: smallest difference of the two "
+        "rewards of a pair."
+    ),
 )
 @option(
     "--pairs",
@@ -137,15 +146,16 @@ def _list_formats(ctx: click.Context, param: click.Parameter, value: bool) -> No
     default=4,
     show_default=True,
     metavar="N",
-    help="For pairs: maximum number of pairs per task.",
+    help="For formats of preference pairs: maximum number of pairs per task.",
 )
 @option(
     "--whole-answers",
     group=OptionGroup.FORMAT,
     is_flag=True,
     help=(
-        "For pairs: an answer is the rest of the conversation, including tool results. Default: "
-        "only the part up to the first difference."
+        "For formats of preference pairs: each answer of a pair is the rest of the "
+        "conversation, including tool results. Default: each answer is the one assistant "
+        "message in which the two rollouts first differ."
     ),
 )
 @option(
@@ -181,15 +191,16 @@ def export(
     test: float,
     **chosen: Any,
 ) -> int:
-    """Export rollouts to a trainer's or another tool's format.
+    """Export rollouts to the format of a trainer or of another tool.
 
     \b
       gym-cli export rollouts.jsonl --format sft --output demonstrations.jsonl
       gym-cli export rollouts.jsonl --format dpo --margin 0.5 --output pairs.jsonl
       gym-cli export night-*.jsonl --format messages --output all.jsonl
 
-    ROLLOUTS is the --output of `gym-cli collect`, even while the run is active, or any file of such
-    rows. Failed rollouts are skipped. Fields the format can't represent are listed at the end.
+    ROLLOUTS is the --output of `gym-cli collect` (the run can still be active), or another file
+    with rows of rollouts. The command skips failed rollouts. At the end, the command lists the
+    fields that the format can't represent.
 
     Exit code 0: records were written. 1: there were no records to write.
     """

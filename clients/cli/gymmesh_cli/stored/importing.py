@@ -28,13 +28,16 @@ _FORMATS: Final = (_KNOWN, "hf", "messages", "openai-evals", "verifiers", "inspe
     type=click.Choice(_FORMATS),
     default=_KNOWN,
     show_default=True,
-    help="Format of the files. The formats are listed below.",
+    help="Format of the input files. The list Formats above explains the formats.",
 )
 @click.option(
     "--dataset",
     default="",
     metavar="NAME",
-    help="With --format known: the data set of the files. Default: recognized by its columns.",
+    help=(
+        "With --format known: name of the data set. Default: the command recognizes the "
+        "data set by the columns."
+    ),
 )
 @click.option("--output", "-o", required=True, type=FILE, help="Write JSON lines to this file.")
 @click.option(
@@ -43,30 +46,43 @@ _FORMATS: Final = (_KNOWN, "hf", "messages", "openai-evals", "verifiers", "inspe
     type=click.Choice(("tasks", "rollouts")),
     default="tasks",
     show_default=True,
-    help="Make tasks for gym-cli collect, or finished rollouts to inspect and rescore.",
+    help=(
+        "tasks: write tasks for `gym-cli collect`. rollouts: write finished rollouts to "
+        "inspect and rescore."
+    ),
 )
 @click.option(
     "--column",
     "columns",
     multiple=True,
     metavar="KEY=COLUMN",
-    help="With --format hf or openai-evals: read KEY from this column. KEY is input, system, "
-    "tools, task_id or another key of the task. Repeatable.",
+    help=(
+        "With --format hf or openai-evals: read the task's KEY from this column of the "
+        "file. KEY is `input`, `system`, `tools`, `task_id` or another key of the task. "
+        "Repeatable."
+    ),
 )
 @click.option("--only-columns", is_flag=True, help="Drop the columns that --column does not name.")
-@click.option("--score", default="", metavar="NAME", help="Use this score as the reward.")
+@click.option(
+    "--score",
+    default="",
+    metavar="NAME",
+    help="If the rows have several scores: use the score of this name as the reward.",
+)
 @click.option(
     "--env",
     "environment",
     default="",
     metavar="NAME",
-    help=("Environment for rows that don't name an environment."),
+    help=("Name of the environment for rows that don't name an environment."),
 )
 @click.option(
     "--keep-prose",
     is_flag=True,
-    help="Accept expected answers that are sentences or longer, for environments with a judge "
-    "model.",
+    help=(
+        "Also accept expected answers that are prose (a sentence or more). Use this "
+        "option for environments with a judge model."
+    ),
 )
 @click.option("--skip-invalid", is_flag=True, help="Skip invalid rows.")
 @click.option("--overwrite", is_flag=True, help="Replace an existing file.")
@@ -94,30 +110,31 @@ def import_(
           --column expected_answer=answer --env math --output tasks.jsonl
       gym-cli import log.eval --format inspect --as rollouts --output rollouts.jsonl
 
-    If an answer is a worked solution, the command uses the final answer (after ####, or in
-    \\boxed{}). A multiple choice question becomes a task of the environment mcqa. The command
-    rejects an expected answer that is empty or prose. If the row's environment is installed, the
-    environment also checks the expected answer.
+    If the answer in a file is a worked solution, the expected answer is the final answer (after
+    ####, or in \\boxed{}). A multiple choice question becomes a task of the environment `mcqa`. The
+    command rejects a row whose expected answer is empty or prose. If the row's environment is
+    installed, the environment also checks the expected answer.
 
-    FILE is JSON lines, JSON, Parquet, CSV, an Inspect log (.eval), or a folder of these.
+    FILE is a file of JSON lines, JSON, Parquet or CSV, a log of Inspect (.eval), or a folder of
+    such files.
 
     \b
     Formats:
       known         public data sets (GSM8K, MATH, ARC, MMLU, HumanEval, IFEval and others),
-                    recognized by their columns; each task names its environment
-      hf            rows of a data set, as on the Hugging Face Hub
-      messages      rows of messages, or of prompt and completion, as trainers use them
-      openai-evals  items of OpenAI's evals, with or without samples
-      verifiers     results.jsonl of the library verifiers
-      inspect       logs of Inspect
+                    recognized by the columns; each task names the environment
+      hf            rows of any data set of the Hugging Face Hub; see --column
+      messages      rows with messages, or with prompt and completion
+      openai-evals  items of OpenAI's evals, with or without the sampled answers
+      verifiers     the file results.jsonl of the library verifiers
+      inspect       logs of the framework Inspect
 
     If a row is invalid, the command reports the row's file and line, and writes nothing. With
     --skip-invalid, the command skips and counts invalid rows. Duplicate tasks are written once.
 
-    If no known data set matches a file, the command prints the file's columns and the nearest known
-    data sets.
+    With --format known, if no data set matches the columns of a file, the command prints these
+    columns and the nearest data sets.
 
-    Exit code 0: all rows were imported. 3: some were skipped. 1: none was written.
+    Exit code 0: all rows were imported. 3: some rows were skipped. 1: no row was written.
     """
     from gymmesh_data.imports import Columns, Imports, import_file
 

@@ -44,34 +44,39 @@ _LONGEST_CELL: Final = 100
     default="extracted_answer",
     show_default=True,
     metavar="KEY",
-    help="Key whose value is a rollout's vote for majority@k. The key is in the verifier's "
-    "evidence or in the row.",
+    help=(
+        "For majority@k: key with the answer of a rollout, in the verifier's evidence or "
+        "in the row."
+    ),
 )
 @click.option(
     "--difficulty",
     default="difficulty",
     show_default=True,
     metavar="KEY",
-    help="Tag or row key with a task's difficulty.",
+    help="Tag of the task, or key of the row, with the difficulty of the task.",
 )
 @click.option(
     "--write-tasks",
     type=FILE,
-    help="Write the tasks selected by --pass-rate as JSON lines.",
+    help="Write the tasks that --pass-rate selects to this file, as JSON lines.",
 )
 @click.option(
     "--pass-rate",
     nargs=2,
     type=click.FloatRange(0, 1),
     metavar="LOW HIGH",
-    help="With --write-tasks: pass rates to select, both ends included. Default: tasks solved "
-    "sometimes, but not always.",
+    help=(
+        "With --write-tasks: select tasks whose pass rate is from LOW to HIGH (both "
+        "included). Default: tasks that some rollouts solve and other rollouts don't "
+        "solve."
+    ),
 )
 @click.option("--html", type=FILE, help="Also write an HTML page with charts.")
 @click.option("--overwrite", is_flag=True, help="Replace existing files.")
 @click.option(
     "--resamples", type=click.IntRange(min=0), default=2000, show_default=True, metavar="N",
-    help="Number of bootstrap draws. 0: no intervals.",
+    help="Number of bootstrap draws for the intervals. 0: no intervals.",
 )  # fmt: skip
 @click.option(
     "--seed",
@@ -106,11 +111,11 @@ def profile(
       gym-cli profile rollouts.jsonl --write-tasks learnable.jsonl --pass-rate 0.1 0.9
       gym-cli profile rollouts.jsonl --track mlflow
 
-    ROLLOUTS is the --output of `gym-cli collect`, even while the run is active, or any file of such
-    rows. Several files are combined. Failed and unscored rollouts are excluded from all reward
-    figures and never count as 0.
+    ROLLOUTS is the --output of `gym-cli collect` (the run can still be active), or another file
+    with rows of rollouts. Several files become one report. Rollouts that failed or have no reward
+    are not part of any reward figure, and never count as a reward of 0.
 
-    Exit code 0; 1 if no rollout has a reward.
+    Exit code 0: the report has rewards. 1: no rollout has a reward.
     """
     from gymmesh_client.safe_writes import refuse_inputs, refuse_used
     from gymmesh_data.profile import Fields, ProfileOptions, page_of

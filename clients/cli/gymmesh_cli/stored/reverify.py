@@ -31,7 +31,7 @@ from gymmesh_cli.terminal import GroupedCommand, OptionGroup, option
     "--dry-run",
     group=OptionGroup.OUTPUT,
     is_flag=True,
-    help=("Score and compare without writing anything. Needs no --output."),
+    help=("Score and compare, but write nothing. No --output is needed."),
 )
 @mesh_options
 @option(
@@ -41,9 +41,9 @@ from gymmesh_cli.terminal import GroupedCommand, OptionGroup, option
     multiple=True,
     metavar="HOST:PORT",
     help=(
-        "Score with the resource service at this address instead of a service inside the command. "
-        "Repeatable. To use all instances in a registry: discovery://HOST:PORT, "
-        "consul://HOST:PORT, kubernetes://NAMESPACE."
+        "Score with the resource service at this address instead of a service inside the "
+        "command. Repeatable. To use all instances in a registry, pass "
+        "discovery://HOST:PORT, consul://HOST:PORT or kubernetes://NAMESPACE."
     ),
 )
 @security_options
@@ -53,7 +53,10 @@ from gymmesh_cli.terminal import GroupedCommand, OptionGroup, option
     "tasks_file",
     group=OptionGroup.TASKS,
     type=FILE,
-    help="Use this file's tasks, matched by id, for example with corrected expected answers.",
+    help=(
+        "Use the tasks of this file instead of the tasks in the rows, for example with "
+        "corrected expected answers. The command finds the task of a rollout by id."
+    ),
 )
 @option(
     "--verifier",
@@ -68,7 +71,11 @@ from gymmesh_cli.terminal import GroupedCommand, OptionGroup, option
     type=click.Choice(["skip", "judge"]),
     default="skip",
     show_default=True,
-    help="What to do with a rollout if its replayed tool calls return different outputs.",
+    help=(
+        "If a verdict needs the state of the session, the command replays the rollout's "
+        "tool calls. If an output then differs from the stored output: skip the rollout, "
+        "or judge the rollout anyway."
+    ),
 )
 @option(
     "--limit",
@@ -90,11 +97,15 @@ from gymmesh_cli.terminal import GroupedCommand, OptionGroup, option
     "--resume",
     group=OptionGroup.OUTPUT,
     is_flag=True,
-    help=("Resume an interrupted run. Failed rollouts are scored again."),
+    help=(
+        "Resume an interrupted `gym-cli reverify`: keep the new verdicts, and score the "
+        "missing and failed rollouts."
+    ),
 )
 @json_option
 def reverify(dry_run: bool, **asked: Any) -> int:
-    """Rescore stored rollouts without inference, and compare the verdicts.
+    """Rescore stored rollouts without calls of the policy model, and compare the new verdicts with
+    the old verdicts.
 
     \b
       gym-cli reverify rollouts.jsonl --output judged.jsonl
@@ -102,13 +113,13 @@ def reverify(dry_run: bool, **asked: Any) -> int:
       gym-cli reverify rollouts.jsonl --verifier stricter.py:judge --dry-run
       gym-cli reverify rollouts.jsonl -o judged.jsonl --resource 127.0.0.1:9310
 
-    ROLLOUTS is the --output of `gym-cli collect`, or any file of such rows. ROLLOUTS is not
-    changed. The output has each row with its new verdict, and the old verdict in
-    verification.previous.
-    Rollouts that can't be scored go to NAME.failures.jsonl with the cause, never as a reward of 0.
+    ROLLOUTS is the --output of `gym-cli collect`, or another file with rows of rollouts. The
+    command does not change ROLLOUTS. Each row of the output has the new verdict, and the old
+    verdict in verification.previous. Rollouts that can't be scored go to NAME.failures.jsonl with
+    the cause. Such a rollout never counts as a reward of 0.
 
-    Exit code 0: all rollouts were scored. 3: some could not be scored. 1: no rollout was scored.
-    130: interrupted with Ctrl-C; running verdicts were finished.
+    Exit code 0: all rollouts were scored. 3: some rollouts could not be scored. 1: no rollout was
+    scored. 130: interrupted with Ctrl-C (verdicts that had started are finished).
     """
     from gymmesh_cli.stored.reverifying import ReverifyCommand, reverify_rollouts
 

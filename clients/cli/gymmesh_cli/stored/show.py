@@ -27,9 +27,13 @@ if TYPE_CHECKING:
     "--worst", "pick", flag_value="worst", help="Show the rollout with the lowest reward."
 )
 @click.option(
-    "--tokens", is_flag=True, help="Show how many tokens each model call read and sampled."
+    "--tokens",
+    is_flag=True,
+    help="Also show the number of tokens that each model call read and sampled.",
 )
-@click.option("--pager", is_flag=True, help="Use the terminal's pager.")
+@click.option(
+    "--pager", is_flag=True, help="Show the output in the terminal's pager, such as less."
+)
 @json_option
 def show(
     path: Path,
@@ -41,8 +45,8 @@ def show(
     pager: bool,
     as_json: bool,
 ) -> None:
-    """Print a stored rollout as a conversation: messages, reasoning, tool calls and their results,
-    then the verdict with its parts and evidence, and the duration of each stage.
+    """Print a stored rollout as a conversation. The command prints messages, reasoning, tool calls
+    and results, then the verdict with parts and evidence, and the duration of each stage.
 
     \b
       gym-cli show rollouts.jsonl
@@ -50,9 +54,9 @@ def show(
       gym-cli show rollouts.jsonl --task sum-1
       gym-cli show rollouts.jsonl --rollout ro-d7623eac7204a3184e2a-0 --json
 
-    ROLLOUTS is the --output of `gym-cli collect`, even while the run is active, or any file of such
-    rows. No trace is needed. By default the first rollout is shown. With --json, the command
-    prints one line per rollout. The line has the messages, as in `gym-cli export --format
+    ROLLOUTS is the --output of `gym-cli collect` (the run can still be active), or another file
+    with rows of rollouts. The command needs no trace. Default: the first rollout. With --json, the
+    command prints one line per rollout. The line has the messages, as in `gym-cli export --format
     messages`, and the verdict.
     """
     from gymmesh_cli.stored.show_lines import ConversationView

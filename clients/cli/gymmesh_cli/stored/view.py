@@ -21,30 +21,37 @@ if TYPE_CHECKING:
     "runs",
     multiple=True,
     metavar="ID",
-    help="Show the active run with this id, or with an id that starts with this text. live: "
-    "show all active runs.",
+    help=(
+        "Show the active run with this id, or with an id that begins with ID. The ID "
+        "`live` shows all active runs. Repeatable."
+    ),
 )
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
     default=0,
-    help="Port on 127.0.0.1. Default: 0, with which the system picks a free port.",
+    help="Port on 127.0.0.1. Default: 0 (the operating system picks a free port).",
 )
-@click.option("--browser/--no-browser", default=True, help="Open the page in the browser.")
+@click.option(
+    "--browser/--no-browser",
+    default=True,
+    help="Open the page in the browser, or only print the address.  [default: browser]",
+)
 @click.option(
     "--tokenizer",
     type=click.Path(path_type=Path),
     metavar="PATH",
     help=(
-        "A tokenizer.json, or a folder with this file, to show token ids as text. Default: the "
-        "tokenizer.json in the folder of the rows."
+        "A file tokenizer.json, or a folder with this file. The page then shows token "
+        "ids as text. Default: tokenizer.json in the folder of the rows, if the file "
+        "exists."
     ),
 )
 @click.option(
     "--bundle",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Write a static site of the rollouts to DIR instead of serving the rollouts.",
+    help="Write a static web site with the rollouts to the folder DIR, and serve nothing.",
 )
 @click.option("--overwrite", is_flag=True, help="With --bundle: replace an existing bundle.")
 @click.option(
@@ -59,7 +66,10 @@ if TYPE_CHECKING:
     "--sort",
     default="order",
     metavar="KEY",
-    help=("With --bundle: sort by KEY; -KEY reverses, such as -reward."),
+    help=(
+        "With --bundle: sort the rollouts by KEY, such as `reward`. -KEY sorts in "
+        "descending order, such as `-reward`."
+    ),
 )
 @click.option(
     "--environment",
@@ -111,14 +121,16 @@ def view(
       gym-cli view --run live
       gym-cli view rollouts.jsonl --bundle site --outcome failed
 
-    ROLLOUTS is the --output of `gym-cli collect`, even while the run is active, or any file of such
-    rows. A folder means all files in the folder. Default: the current folder. The command
-    changes no rollouts and fetches nothing from the network.
+    ROLLOUTS is the --output of `gym-cli collect` (the run can still be active), or another file
+    with rows of rollouts. DIR is a folder: the page shows all files of rollouts in the folder and
+    in subfolders. Default: the current folder. The command changes no rollouts and fetches nothing
+    from the network.
 
-    The page is served on 127.0.0.1 and needs the token in the printed address. Ctrl-C stops the
-    server. The index of the rows is kept in the user's cache folder, or below GYMMESH_CACHE_DIR.
+    The command serves the page on 127.0.0.1. The printed address has a token, and the page opens
+    only with this token. Ctrl-C stops the server. The command keeps an index of the rows in your
+    cache folder, or in the folder GYMMESH_CACHE_DIR (environment variable).
 
-    Exit code 0; 1 if there is nothing to show.
+    Exit code 0: the rollouts were shown or written. 1: there are no rollouts.
     """
     from gymmesh_view import find_sources, outputs_of_runs
 
