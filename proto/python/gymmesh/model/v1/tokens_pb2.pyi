@@ -235,10 +235,10 @@ class SideData(_message.Message):
     """A tensor that belongs to the tokens of a call, such as routed experts, a teacher's log
     probabilities or values. The tensor has one row for each token of a range. Tokens are counted
     over the call's whole prompt and output. A call carries only rows that earlier calls of the
-    conversation do not have. A call that is a fork has rows for all tokens, beginning with the first
-    token of the prompt. If two calls of a conversation have a row for the same token, a reader must
-    use the row of the earlier call, because the model sampled with it. The last output token usually
-    has no row, because no forward pass read that token. The next call then has that row.
+    conversation do not have. The rows of a call that is a fork begin with the first token of the
+    prompt. If two calls of a conversation have a row for the same token, a reader must use the row of
+    the earlier call, because the model sampled with it. The last output token usually has no row,
+    because no forward pass read that token. The next call then has that row.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
