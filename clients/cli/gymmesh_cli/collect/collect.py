@@ -53,7 +53,7 @@ Collect verified rollouts for a task file, or for an environment's own examples.
   gym-cli collect -i tasks.jsonl -o rollouts.jsonl -n 4 --config mesh.yaml
   gym-cli collect --resume -o rollouts.jsonl
 
-                   Set API keys and sampling parameters as keys of the configuration:
+Set API keys and sampling parameters as keys of the configuration:
 
 \b
   --set 'models.policy.api_key=${OPENAI_API_KEY}'

@@ -50,8 +50,8 @@ _SHOWN: Final = 20
     show_default=True,
     metavar="S",
     help=(
-        "Report a task if at least this share of the n-grams of one of its texts is in "
-        "the training files."
+        "Report a task if one of the task's texts has at least this share of its n-grams "
+        "in the training files."
     ),
 )
 @click.option(
@@ -96,7 +96,7 @@ def contamination(
     The texts of a task are the prompt, without system and developer messages, and the texts that
     the verifier reads. The command compares sequences of words (n-grams) of these texts, and
     ignores case and punctuation. The canary of a task is the value of the task row's key `canary`,
-    or a UUID after the word "canary" in a text of the row.
+    or a UUID after the word "canary" in a text of the task.
 
     Exit code 0: no task and no canary was found. 3: a task or a canary was found.
     """

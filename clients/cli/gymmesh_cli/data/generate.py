@@ -36,13 +36,17 @@ def generate() -> None:
     help=("Total number of tasks from all datasets."),
 )
 @click.option(
-    "--seed", type=int, default=0, show_default=True, help="The same seed generates the same tasks."
+    "--seed",
+    type=int,
+    default=0,
+    show_default=True,
+    help="Seed of the generators. The same seed generates the same tasks.",
 )
 @click.option(
     "--settings",
     default="{}",
     metavar="JSON",
-    help='Settings of the datasets\' generators, such as {"min_numbers": 4}.',
+    help='Settings of the generators of the datasets, such as {"min_numbers": 4}.',
 )
 @click.option(
     "--answer-tags", is_flag=True, help="Let the prompt ask for the answer between <answer> tags."
@@ -66,8 +70,7 @@ def reasoning_gym(
     \b
       gym-cli data generate reasoning-gym -d countdown --count 1000 --output puzzles.jsonl
 
-    The command needs the extra `reasoning-gym`: pip install 'gymmesh[reasoning-gym]'. Exit code 2:
-    a dataset or the settings are invalid.
+    The command needs the extra `reasoning-gym`. Exit code 2: a dataset or the settings are invalid.
     """
     from gymmesh_client.safe_writes import is_task_file, refuse_foreign, refuse_used, replaced
     from gymmesh_mesh.authoring.environments import generate_reasoning_gym

@@ -26,7 +26,7 @@ _which_rollout = together(
 )
 
 
-@click.command(short_help="Print one rollout of a run as JSON, or list its attempts.")
+@click.command(short_help="Print rollouts of a run as JSON, or list attempts.")
 @_which_rollout
 @click.option(
     "--attempts", is_flag=True, help="List the outcomes of all attempts instead of the row."
@@ -64,7 +64,7 @@ def show(
                 echo_json_line(line)
 
 
-@click.command(short_help="Print the events of a rollout of a run with --trace.")
+@click.command(short_help="Print the events of a rollout. The run needs --trace.")
 @_which_rollout
 @click.option(
     "--attempt",
@@ -80,8 +80,7 @@ def trace(
     attempt: int | None,
     as_json: bool,
 ) -> None:
-    """Print the events of one rollout. The run must have been collected with `gym-cli collect
-    --trace`.
+    """Print the events of one rollout of a run that `gym-cli collect --trace` collected.
 
     \b
       gym-cli data trace rollouts.jsonl --task sum-1 --repeat 0

@@ -151,7 +151,7 @@ def audit(
     file, or the folder of a package. The environment calls the models of --config. Without
     --config, scripted models answer. With --address, the command audits a resource service in any
     language. A resource service reveals right answers only if the service's configuration has
-    `audit: true`. Otherwise, pass --gold.
+    `audit: true`. Without this setting, pass --gold.
 
     \b
       gym-cli env audit math

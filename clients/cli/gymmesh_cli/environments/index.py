@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from gymmesh_mesh.authoring.environments import TokenizerName
 
 
-@click.command("index", short_help="Index documents for the web_search environment.")
+@click.command("index", short_help="Index documents for the environment web_search.")
 @click.argument(
     "documents", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="DOCS..."
 )
@@ -23,10 +23,7 @@ if TYPE_CHECKING:
     "-o",
     required=True,
     type=FILE,
-    help=(
-        "Write the index to this file. If the file is an existing index, the new index "
-        "replaces it as a whole."
-    ),
+    help=("Write the index to this file. A new index replaces an existing index as a whole."),
 )
 @click.option(
     "--tokenizer",

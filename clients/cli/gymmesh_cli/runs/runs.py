@@ -26,7 +26,7 @@ _CONTROLS: Final = (
     ("resume", "Resume a paused run.", "Resume a run that `gym-cli runs pause` paused."),
     (
         "drain",
-        "Stop a run after its running rollouts finish.",
+        "Stop a run after all running rollouts finish.",
         (
             "Start no new rollouts, wait until all running rollouts finish, then stop the "
             "run. The wait has no time limit, unlike the first Ctrl-C in the run's own "

@@ -158,8 +158,8 @@ def sandbox() -> None:
     type=FILE,
     help=(
         "Keep the sandbox after the program ends. Write the sandbox's lease to this new "
-        "file: `gym-cli sandbox exec` and `rm` need the lease. The sandbox ends after "
-        "--ttl seconds without use."
+        "file. `gym-cli sandbox exec` and `gym-cli sandbox rm` need the lease. The "
+        "sandbox ends after --ttl seconds without use."
     ),
 )
 @option(
@@ -195,7 +195,7 @@ def run(
     config: tuple[Path, ...],
     **asked: Any,
 ) -> int:
-    """Run a program in a new sandbox, show its output, and end the sandbox.
+    """Run a program in a new sandbox, print the program's output, and end the sandbox.
 
     \b
       gym-cli sandbox run 'id; ls -la; cat /proc/meminfo | head -3'
@@ -240,7 +240,7 @@ def exec_(command: tuple[str, ...], lease: Path, security: SecurityOptions, **as
 def list_sandboxes(
     address: str | None, name: str, security: SecurityOptions, as_json: bool
 ) -> None:
-    """List the sandboxes of a sandbox service, one per line. The list has no leases.
+    """List the sandboxes of a sandbox service, one per line. The list does not include leases.
 
     \b
       gym-cli sandbox ls --address 127.0.0.1:9500

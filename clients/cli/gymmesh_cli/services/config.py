@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def config() -> None:
-    """Validate configurations, the YAML files that describe a mesh."""
+    """Validate configurations. A configuration is a YAML file that describes a mesh."""
 
 
 @config.command("validate", short_help="Validate a configuration without starting anything.")

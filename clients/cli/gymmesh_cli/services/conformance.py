@@ -104,7 +104,7 @@ _SERVICES = ("resource", "model", "agent", "discovery", "sandbox", "mux", "colle
     help=(
         "With --service sandbox: also run hostile programs in the service's sandboxes. "
         "These programs try to exhaust processes, memory, disk and output. Use a machine "
-        "that you can lose."
+        "whose loss does no harm."
     ),
 )
 @option(
@@ -135,8 +135,8 @@ _SERVICES = ("resource", "model", "agent", "discovery", "sandbox", "mux", "colle
 def conformance(
     service: str, target: str | None, as_json: bool, security: SecurityOptions, **asked: Any
 ) -> int:
-    """Test whether a service in any language follows gymmesh's contract (its gRPC interfaces and
-    their rules).
+    """Test whether a service in any language follows the contract (the gRPC interfaces and rules of
+    gymmesh).
 
     \b
     An environment, with a profile (tasks and tool calls for the test cases):
@@ -164,7 +164,7 @@ def conformance(
     \b
     Exit codes:
       0    no case failed; the report lists the requirements of each skipped case
-      1    a case failed, or nothing answered
+      1    a case failed, or no server answered
       2    invalid usage or profile
     """
     from gymmesh_conformance.command import Options, run

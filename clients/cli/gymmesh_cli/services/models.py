@@ -148,7 +148,7 @@ def check_models(
     return DONE if good == len(checks) else WITH_FAILURES if good else NOTHING_DONE
 
 
-@models.command("set-weights", short_help="Announce new weights to running models.")
+@models.command("set-weights", short_help="Announce a new weights version to model services.")
 @click.argument("version", type=click.IntRange(min=0))
 @click.option(
     "--address",
@@ -185,7 +185,7 @@ def set_weights(
 
 
 @models.command(
-    "push-weights", short_help="Load new weights on inference servers, then announce them."
+    "push-weights", short_help="Load new weights on inference servers and announce a version."
 )
 @click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.argument("version", type=click.IntRange(min=0))

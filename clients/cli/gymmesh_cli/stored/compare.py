@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     type=click.IntRange(min=0),
     default=0,
     show_default=True,
-    help="The same seed gives the same figures.",
+    help="Seed of the random draws. The same seed gives the same figures.",
 )
 @reward_range_option
 @json_option
@@ -67,8 +67,8 @@ def compare(
     reward_range: tuple[float, float],
     as_json: bool,
 ) -> None:
-    """Compare runs of the same tasks. Each later run B is compared with the first run A, task by
-    task.
+    """Compare runs of the same tasks. The command compares each later run B with the first run A,
+    task by task.
 
     \b
       gym-cli compare before.jsonl after.jsonl

@@ -171,14 +171,14 @@ def _list_formats(ctx: click.Context, param: click.Parameter, value: bool) -> No
     type=click.FloatRange(0, 1, max_open=True),
     default=0.0,
     metavar="SHARE",
-    help="With --format hf: share of the tasks in the test split.",
+    help="With --format hf: fraction of the tasks that goes into the test split.",
 )
 @option("--overwrite", group=OptionGroup.OUTPUT, is_flag=True, help="Replace an existing file.")
 @option(
     "--resume",
     group=OptionGroup.OUTPUT,
     is_flag=True,
-    help="Resume an interrupted export. With --format hf, finished files are kept.",
+    help=("Resume an interrupted export. With --format hf, the command keeps finished files."),
 )
 @json_option
 def export(

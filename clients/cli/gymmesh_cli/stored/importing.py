@@ -62,7 +62,7 @@ _FORMATS: Final = (_KNOWN, "hf", "messages", "openai-evals", "verifiers", "inspe
         "Repeatable."
     ),
 )
-@click.option("--only-columns", is_flag=True, help="Drop the columns that --column does not name.")
+@click.option("--only-columns", is_flag=True, help="Drop all columns that no --column names.")
 @click.option(
     "--score",
     default="",
@@ -128,8 +128,9 @@ def import_(
       verifiers     the file results.jsonl of the library verifiers
       inspect       logs of the framework Inspect
 
-    If a row is invalid, the command reports the row's file and line, and writes nothing. With
-    --skip-invalid, the command skips and counts invalid rows. Duplicate tasks are written once.
+    If a row is invalid, the command reports the file and the line of the row, and writes nothing.
+    With --skip-invalid, the command skips and counts invalid rows. The command writes duplicate
+    tasks once.
 
     With --format known, if no data set matches the columns of a file, the command prints these
     columns and the nearest data sets.

@@ -37,7 +37,7 @@ _LONGEST_CELL: Final = 100
     default=1.0,
     show_default=True,
     metavar="R",
-    help="A rollout with at least this reward solves its task.",
+    help="A rollout with at least this reward solves the task.",
 )
 @click.option(
     "--answer",
@@ -83,7 +83,7 @@ _LONGEST_CELL: Final = 100
     type=click.IntRange(min=0),
     default=0,
     show_default=True,
-    help="The same seed gives the same intervals.",
+    help="Seed of the bootstrap draws. The same seed gives the same intervals.",
 )
 @reward_range_option
 @track_options

@@ -25,7 +25,7 @@ from gymmesh_cli.terminal import GroupedCommand, OptionGroup, option
     "-o",
     group=OptionGroup.OUTPUT,
     type=FILE,
-    help=("Write the rows with their new verdicts to this file."),
+    help=("Write the rows with the new verdicts to this file."),
 )
 @option(
     "--dry-run",
@@ -89,7 +89,7 @@ from gymmesh_cli.terminal import GroupedCommand, OptionGroup, option
     type=click.IntRange(1, 10_000),
     default=16,
     show_default=True,
-    help="Maximum number of verdicts computed at a time.",
+    help="Maximum number of verdicts that run at a time.",
 )
 @timeout_option(120.0, "one verdict")
 @option("--overwrite", group=OptionGroup.OUTPUT, is_flag=True, help="Replace an existing output.")
@@ -115,8 +115,8 @@ def reverify(dry_run: bool, **asked: Any) -> int:
 
     ROLLOUTS is the --output of `gym-cli collect`, or another file with rows of rollouts. The
     command does not change ROLLOUTS. Each row of the output has the new verdict, and the old
-    verdict in verification.previous. Rollouts that can't be scored go to NAME.failures.jsonl with
-    the cause. Such a rollout never counts as a reward of 0.
+    verdict in verification.previous. NAME.failures.jsonl has the rollouts that can't be scored,
+    with the causes. These rollouts never count as a reward of 0.
 
     Exit code 0: all rollouts were scored. 3: some rollouts could not be scored. 1: no rollout was
     scored. 130: interrupted with Ctrl-C (verdicts that had started are finished).

@@ -34,8 +34,11 @@ log_format_option = option(
     "--log-format",
     group=OptionGroup.MONITORING,
     type=click.Choice(["text", "json"]),
-    help="Format of log lines: text, or JSON objects with the ids of their rollout and run (see "
-    "docs/reference/observability.md). Default: mesh.log_format, which is text.",
+    help=(
+        "Format of log lines: text, or JSON objects with the ids of the rollout and the "
+        "run (see docs/reference/observability.md). Default: the key mesh.log_format, or "
+        "else text."
+    ),
 )
 
 
