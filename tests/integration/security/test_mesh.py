@@ -200,7 +200,7 @@ async def test_flags_that_do_not_fit_together(tmp_path: Path) -> None:
     cases: list[tuple[list[str | Path], str]] = [
         (["--ca", "x"], "add --agent"),
         (["--agent", "127.0.0.1:9", "--cert", "x", "--key", "y"], "--ca"),
-        (["--agent", "127.0.0.1:9", "--ca", "x", "--cert", "x"], "--cert and --key"),
+        (["--agent", "127.0.0.1:9", "--ca", "x", "--cert", "x"], "--cert needs --key"),
         (["--agent", "127.0.0.1:9", "--ca", tmp_path / "none"], "cannot be read"),
         (["--agent", "127.0.0.1:9", "--token-file", tmp_path / "none"], "cannot be read"),
     ]
