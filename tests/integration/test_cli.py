@@ -421,4 +421,4 @@ async def test_lists(tmp_path: Path) -> None:
 async def test_nemos_examples_are_valid(golden_dir: Path) -> None:
     done = await gym("data", "validate", *sorted(golden_dir.glob("*.example.jsonl")))
     assert done.code == 0, done.out
-    assert done.out.count("all right") == len(list(golden_dir.glob("*.example.jsonl")))
+    assert done.out.count("all valid") == len(list(golden_dir.glob("*.example.jsonl")))

@@ -230,7 +230,7 @@ async def test_validate_asks_the_environments(bench: Bench, tmp_path: Path) -> N
     asked = await gym("data", "validate", "--config", config, bench.tasks)
     assert asked.code == 1
     assert f"{bench.tasks}:2: expected_answer: is missing" in asked.out
-    assert f"{bench.tasks}: 2 problems; 2 tasks are right" in asked.out
+    assert f"{bench.tasks}: 2 problems; 2 tasks are valid" in asked.out
     (report,) = json.loads(
         (await gym("data", "validate", "--json", "--config", config, bench.tasks)).out
     )
@@ -240,7 +240,7 @@ async def test_validate_asks_the_environments(bench: Bench, tmp_path: Path) -> N
     ]
     write_tasks(tmp_path, sums(2))
     fine = await gym("data", "validate", "--config", config, bench.tasks)
-    assert (fine.code, fine.out) == (0, f"{bench.tasks}: 2 tasks, all right\n")
+    assert (fine.code, fine.out) == (0, f"{bench.tasks}: 2 tasks, all valid\n")
     examples = await gym("data", "validate", "--config", config)
     assert (examples.code, "examples of math: " in examples.out) == (0, True)
     (await gym("data", "validate")).said("--config")

@@ -31,7 +31,7 @@ def documents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_documents_are_indexed(documents: Path) -> None:
     result = gym("env", "index", "docs/", "more.jsonl", "--output", "index.db")
-    assert (result.exit_code, result.stdout) == (0, "2 documents in index.db\n")
+    assert (result.exit_code, result.stdout) == (0, "index.db: 2 documents\n")
     assert "picture.png" in result.stderr
     with closing(sqlite3.connect(documents / "index.db")) as database:
         found = database.execute("SELECT rowid FROM pages WHERE pages MATCH 'arches'").fetchall()

@@ -186,7 +186,7 @@ async def test_a_session_of_a_mesh_that_runs(folder: Path) -> None:
     ("arguments", "code", "said"),
     [
         (["desk", "--task-id", "nine"], 1, "has no example task 'nine'. Pass a task file"),
-        (["desk", "--tasks", "tasks.jsonl", "--task-id", "nine"], 1, "holds no task 'nine'"),
+        (["desk", "--tasks", "tasks.jsonl", "--task-id", "nine"], 1, "has no task 'nine'"),
         (["desk", "--answer", "a.txt"], 2, "--verify"),
         (["dsk"], 2, "no environment 'dsk'"),
         (["desk", "--registry", "127.0.0.1:9"], 2, "--registry selects a running mesh"),

@@ -151,7 +151,7 @@ async def test_rollouts_that_failed_in_the_run_are_named(tmp_path: Path) -> None
     assert done.code == 3, done.err
     again = "gym-cli collect --resume --output rollouts.jsonl --retry boundary=VERIFIER"
     judged = await reverify(tmp_path, "--dry-run")
-    assert f"not judged    2 failed at VERIFIER; run them again: {again}\n" in judged.out
+    assert f"not judged    2 failed at VERIFIER; rerun with: {again}\n" in judged.out
     document = changed(await reverify(tmp_path, "--dry-run", "--json"))
     told = {"run": "rollouts.jsonl", "boundary": "VERIFIER", "count": 2, "retry": again}
     assert (document["judged"], document["not_judged"]) == (10, [told])
@@ -159,7 +159,7 @@ async def test_rollouts_that_failed_in_the_run_are_named(tmp_path: Path) -> None
     alone = await gym(*asked, cwd=tmp_path)
     assert alone.code == 1
     assert "skipped       failed rollouts (the row of a failed rollout has no final" in alone.out
-    assert f"not judged    2 failed at VERIFIER; run them again: {again}\n" in alone.out
+    assert f"not judged    2 failed at VERIFIER; rerun with: {again}\n" in alone.out
     # Another environment has none to judge, and none that failed.
     none = await reverify(tmp_path, "--dry-run", "--environment", "chess")
     none.said("no completed rollouts to score")

@@ -301,7 +301,10 @@ async def test_tools_that_answer_something_else_leave_a_rollout_out(folder: Path
     left = await reverify(folder, "ledger.py:Ledger", "--dry-run", **dearer)
     assert left.code == 0, left.err
     assert "replayed      2 rollouts, 1 with differences" in left.out
-    assert "add (call_1) answered '2 x apple: 4', now '2 x apple: 6'" in left.out
+    assert (
+        "add (call_1) answered '2 x apple: 4' in the rollout, '2 x apple: 6' in the replay"
+        in left.out
+    )
     assert "skipped       rollouts whose replayed tool calls return different" in left.out
     judged = await reverify(
         folder, "ledger.py:Ledger", "--dry-run", "--json", "--on-difference", "judge", **dearer

@@ -91,7 +91,7 @@ async def test_a_sandbox_is_kept_used_listed_and_ended(
     assert gone.code == 0, gone.err
     assert not lease.exists()
     assert not left(config)
-    assert (await ended(await start("sandbox", "ls", *at))).out == "no sandboxes\n"
+    assert (await ended(await start("sandbox", "ls", *at))).out == "the service has no sandboxes\n"
 
 
 async def test_an_operator_ends_a_sandbox_by_its_id(

@@ -52,7 +52,7 @@ async def test_it_serves_and_goes_down(tmp_path: Path) -> None:
     [
         (["environment", "math", "--as", "openenv,fly"], ["no protocol 'fly'"]),
         (["environment", "math", "--as-port", "9600"], ["--as, which selects the protocols"]),
-        (["model", "policy", "--as", "ors"], ["--as applies to an environment"]),
+        (["model", "policy", "--as", "ors"], ["--as applies only to environments"]),
         (["environment", "game", "--as", "nemo_gym"], ["'game' can't be served as nemo_gym"]),
         (
             ["environment", "math", "--as", "ors", "--as-host", "0.0.0.0"],

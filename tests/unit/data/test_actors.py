@@ -187,7 +187,7 @@ def test_show_has_a_part_for_each_actor() -> None:
     assert shown[place + 1 : place + 5] == ["user", "│ Judge: five", "assistant", "│ too long"]
     place = shown.index("actor helper  reward 1  not trained")
     assert shown[place + 1 : place + 4] == ["(continues after c1)", "assistant", "│ I agree"]
-    assert not any("task has" in line for line in shown)
+    assert not any("task key" in line for line in shown)
     document = json.loads(json.dumps(view.document(rollout, conversation_of(rollout))))
     assert [one["name"] for one in document["actors"]] == ["critic", "helper"]
     assert "actors" not in view.document(
@@ -206,12 +206,12 @@ def test_show_tells_a_text_from_a_number() -> None:
     rollout = stored_rollout(row(text("5"), **task), "rows.jsonl:1")
     lines = ConversationView(60).lines(rollout, conversation_of(rollout))
     shown = ["".join(text for text, _ in line.parts) for line in lines]
-    assert [line for line in shown if line.startswith("task has")] == [
-        "task has      number: 16.5",
-        'task has      written: "16.5"',
-        'task has      truth: "true"',
-        'task has      object: "{}"',
-        "task has      word: it's 5",
+    assert [line for line in shown if line.startswith("task key")] == [
+        "task key      number: 16.5",
+        'task key      written: "16.5"',
+        'task key      truth: "true"',
+        'task key      object: "{}"',
+        "task key      word: it's 5",
     ]
 
 

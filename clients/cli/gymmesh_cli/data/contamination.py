@@ -114,7 +114,7 @@ def contamination(
 
         found = {one.task_id for one in made.found}
         kept = write_rows(tasks, write_clean, lambda task_id: task_id not in found)
-        echo(f"clean         {kept} in {one_line(str(write_clean))}", err=as_json)
+        echo(f"clean         tasks: {kept} in {one_line(str(write_clean))}", err=as_json)
     return WITH_FAILURES if made.found or made.canaries else DONE
 
 
@@ -124,9 +124,9 @@ def _lines(made: Contamination) -> Iterable[str]:
     if made.not_compared:
         yield (
             f"not compared  {made.not_compared} of the tasks: the texts are too short, or "
-            "many tasks share the texts"
+            "are in many tasks"
         )
-    yield f"canaries      {made.looked_for} looked for, {len(made.canaries)} found"
+    yield f"canaries      {made.looked_for} searched for, {len(made.canaries)} found"
     for canary in made.canaries:
         yield f"canary        {canary.canary} at {canary.where}"
     for one in made.found[:_SHOWN]:

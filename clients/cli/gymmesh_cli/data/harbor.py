@@ -80,7 +80,7 @@ def harbor(tasks: Path, config: tuple[Path, ...], output: Path, as_json: bool) -
     report(
         as_json,
         {"written": written, "problems": problems},
-        [f"{output}: {folders}" + (f", {problems} refused" if problems else "")],
+        [f"{output}: {folders}" + (f", tasks not exported: {problems}" if problems else "")],
     )
     if not written:
         return NOTHING_DONE

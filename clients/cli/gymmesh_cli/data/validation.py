@@ -112,10 +112,10 @@ def _check(
 def _verdict(name: str, tasks: int, found: int, *, asked: bool) -> str:
     of = "1 task" if tasks == 1 else f"{tasks} tasks"
     if not found:
-        return f"{name}: {of}, all right" + (
-            "" if asked else ("; --config FILE also checks the rows with their environments")
+        return f"{name}: {of}, all valid" + (
+            "" if asked else ("; to check the rows with the environments, add --config FILE")
         )
     more = f" (showing the first {_MOST})" if found > _MOST else ""
     problems = "1 problem" if found == 1 else f"{found} problems"
     right = "1 task is" if tasks == 1 else f"{tasks} tasks are"
-    return f"{name}: {problems}{more}; {right} right"
+    return f"{name}: {problems}{more}; {right} valid"

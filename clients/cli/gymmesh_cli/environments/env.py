@@ -138,7 +138,10 @@ def list_environments(mesh: MeshOptions, as_json: bool) -> int:
         for name, one in config.environments.items()
     ]
     found = [{"name": one.use, **_described(one, {})} for one in installed()]
-    lines = [*_table("in this configuration:", configured), *_table("installed:", found)]
+    lines = [
+        *_table("environments of the configuration:", configured),
+        *_table("installed environments:", found),
+    ]
     report(as_json, {"environments": configured, "installed": found}, lines)
     return NOTHING_DONE if any(one["problem"] for one in configured) else DONE
 

@@ -53,4 +53,4 @@ def index(documents: tuple[Path, ...], output: Path, tokenizer: TokenizerName) -
     count, passed_over = index_documents(documents, output, tokenizer)
     for line in passed_over:
         echo(one_line(f"skipped {line}"), err=True)
-    echo(f"{count} documents in {output}")
+    echo(f"{output}: {count} document{'' if count == 1 else 's'}")

@@ -169,7 +169,7 @@ def _task_of(environment: str, file: Path, task_id: str | None) -> rollout_pb2.T
     for task in right_tasks(TaskReader(TaskDefaults(environment, "mcp")), file):
         if task_id is None or task.task_id == task_id:
             return task
-    raise UserError(f"{file} holds no task" + (f" {task_id!r}" if task_id else "s"))
+    raise UserError(f"{file} has no task" + (f" {task_id!r}" if task_id else "s"))
 
 
 async def _example(environment: OfferedEnvironment, task_id: str | None) -> rollout_pb2.Task:

@@ -87,7 +87,7 @@ def _lines(summary: RunSummary, shards: int) -> Iterator[str]:
     of = "1 shard" if shards == 1 else f"{shards} shards"
     yield f"merged        {of} of run {summary.run_id}"
     yield f"rollouts      {tally.completed} completed, {tally.failed} failed"
-    yield f"mean reward   {'none was verified' if mean is None else f'{mean:.3f}'}"
+    yield f"mean reward   {'none: no rollout has a reward' if mean is None else f'{mean:.3f}'}"
     yield f"rows          {summary.output}"
     if tally.failed:
         yield f"failed        {summary.failures_output}"

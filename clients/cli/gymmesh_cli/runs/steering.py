@@ -84,7 +84,7 @@ def _line(run: run_pb2.Run) -> str:
     parts = [
         run.run_id,
         _state(run),
-        f"{run.completed + run.failed} of {run.requested}",
+        f"{run.completed + run.failed} of {run.requested} rollouts ended",
         f"{run.in_flight} in flight (at most {run.concurrency})",
     ]
     if run.failed:
@@ -93,7 +93,7 @@ def _line(run: run_pb2.Run) -> str:
     if run.HasField("mean_reward"):
         parts.append(f"mean reward {run.mean_reward:.3f}")
     minutes, seconds = divmod(int(time.time() - run.started_unix_nano / 1e9), 60)
-    parts.append(f"since {minutes}:{seconds:02d}")
+    parts.append(f"running for {minutes}:{seconds:02d} (min:s)")
     parts.append(run.output)
     return "  ".join(parts)
 

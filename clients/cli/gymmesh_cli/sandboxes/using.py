@@ -111,10 +111,10 @@ def list_sandboxes(address: str, name: str, security: SecurityConfig | None, as_
     found = [_row(info) for info in _finished(work())]
     lines = [
         f"{one['sandbox_id']}  {one['image'] or '-'}  {one['network']}  "
-        f"{one['processes']} processes  {one['rollout_id'] or '-'}"
+        f"processes: {one['processes']}  {one['rollout_id'] or '-'}"
         for one in found
     ]
-    report(as_json, found, lines or ["no sandboxes"])
+    report(as_json, found, lines or ["the service has no sandboxes"])
 
 
 def remove(

@@ -74,4 +74,4 @@ def dev(
     made = issue(out, names or ("services", "collector"), hosts, days)
     files = [str(path) for path in made.files]
     document = {"for_development": True, "expires_at": made.expires_at, "files": files}
-    report(as_json, document, [*files, f"FOR DEVELOPMENT, until {made.expires_at}"])
+    report(as_json, document, [*files, f"FOR DEVELOPMENT ONLY, valid until {made.expires_at}"])

@@ -68,7 +68,7 @@ def list_models(mesh: MeshOptions, as_json: bool) -> None:
     lines = []
     for row in rows:
         parts = [row["name"], row["backend"], row["model"], row["url"], *row["urls"]]
-        lines.append("  ".join(filter(None, parts)) + ("  (policy)" if row["default"] else ""))
+        lines.append("  ".join(filter(None, parts)) + ("  (default)" if row["default"] else ""))
     report(as_json, {"models": rows}, lines)
 
 
@@ -326,7 +326,7 @@ def push_weights(
         for address, was in done.announced.items()
     ]
     lines += [f"unloaded {one}" for one in done.unloaded]
-    lines += [f"{one} is still in use" for one in done.in_use]
+    lines += [f"{one} is not unloaded: calls still use this adapter" for one in done.in_use]
     report(as_json, {**_push_row(done), "error": None}, lines)
     return DONE
 

@@ -122,22 +122,22 @@ def _lines(one: Comparison, most: int, *, several: bool) -> Iterable[str]:
     wins, losses = one.wins, one.losses
     yield f"before        {one.before}"
     yield f"after         {one.after}"
-    yield f"tasks         {len(one.changes)} in both; not counted: " + (
-        f"{one.only_before} only before, {one.only_after} only after"
+    yield f"tasks         {len(one.changes)} in both runs; not counted: " + (
+        f"{one.only_before} only in before, {one.only_after} only in after"
     )
     if one.other_prompts:
         yield (
-            (f"look at       the prompts of {one.other_prompts} of these tasks differ between the ")
-            + "two runs. The files may use one id for different tasks"
+            (f"check         the prompts of {one.other_prompts} of these tasks differ between the ")
+            + "two runs. The two runs possibly use one id for different tasks"
         )
     yield f"mean reward   {one.mean_before:.3f} before, {one.mean_after:.3f} after"
     yield f"difference    {figure_text(one.difference)}"
     if one.bounds is not None:
         yield f"bounds        {bounds_text(one.bounds)}"
     for k, figure in one.pass_at.items():
-        yield f"{f'pass@{k}':<13} {figure_text(figure)} difference"
-    kind = "all signs tried" if one.exact else "signs drawn"
-    corrected = f", {one.corrected:.4f} after Holm" if several else ""
+        yield f"{f'pass@{k}':<13} {figure_text(figure)} (difference)"
+    kind = "all sign flips tried" if one.exact else "random sign flips"
+    corrected = f", {one.corrected:.4f} after Holm's correction" if several else ""
     yield f"sign flip     p = {one.p:.4f}{corrected} ({kind})"
     if one.mcnemar is None:
         yield "McNemar       not computed: needs rewards of 0 and 1, and one rollout per task"
@@ -145,7 +145,7 @@ def _lines(one: Comparison, most: int, *, several: bool) -> Iterable[str]:
         test = one.mcnemar
         yield f"McNemar       p = {test.p:.4f} ({test.gained} gained, {test.lost} lost)"
     ties = len(one.changes) - wins - losses
-    yield f"by task       {wins} better, {losses} worse, {ties} alike"
+    yield f"by task       {wins} better, {losses} worse, {ties} unchanged"
     yield from table(
         ("changed most", "before", "after", "difference"),
         [

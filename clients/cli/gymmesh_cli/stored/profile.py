@@ -192,15 +192,15 @@ def lines_of(made: Profile) -> Iterable[str]:
 
     told, options, tasks = made.rollouts(), made.options, len(made.totals.tasks)
     yield f"rollouts      {told['completed']} completed, {told['failed']} failed, of {tasks} tasks"
-    yield f"judged        {told['judged']}, without a reward {told['unjudged']}"
-    yield f"solved        at a reward of {options.solved_at:g} or more"
+    yield f"judged        {told['judged']}; without a reward: {told['unjudged']}"
+    yield f"solved        if the reward is at least {options.solved_at:g}"
     yield f"mean reward   {figure_text(made.mean)}"
     if made.bounds is not None:
         yield f"bounds        {bounds_text(made.bounds)}"
     if made.median is not None:
         value, interval = made.median
         ends = "" if interval is None else f" [{interval[0]:.3f}, {interval[1]:.3f}]"
-        yield f"median        {value:.3f}{ends} of the tasks' means"
+        yield f"median        {value:.3f}{ends} (median of the tasks' mean rewards)"
     names = {"pass_at": "pass@", "pass_hat": "pass^", "majority_at": "majority@", "avg_at": "avg@"}
     for key, name in names.items():
         for k, figure in made.estimates.get(key, {}).items():
@@ -211,11 +211,11 @@ def lines_of(made: Profile) -> Iterable[str]:
     yield from _pictures(made)
     yield from _tables(made)
     for warning in made.warnings:
-        yield f"look at       {warning.text}"
+        yield f"check         {warning.text}"
     for name in made.left_out:
         yield f"omitted       {name}: too many values for a table"
     for name, count in sorted(made.totals.unread.items()):
-        yield f"not read      {count} of the values of {name}: not a number, or too large"
+        yield f"not read      {name}: values that are not numbers or are too large: {count}"
 
 
 def _pictures(made: Profile) -> Iterable[str]:
@@ -225,7 +225,7 @@ def _pictures(made: Profile) -> Iterable[str]:
     names = ("never", "to 1/4", "to 1/2", "to 3/4", "below 1", "always")
     bands = list(zip(names, made.bands.values(), strict=True))
     yield from bars("tasks by pass rate", bands)
-    for title, found in (("rewards", totals.reward), ("model calls", totals.steps)):
+    for title, found in (("rewards", totals.reward), ("rollouts by model calls", totals.steps)):
         ranges = [(f"{a:.4g}" if a == b else f"{a:.3g} … {b:.3g}", n) for a, b, n in found.bars(10)]
         yield from bars(title, ranges)
 
@@ -257,11 +257,11 @@ def _tables(made: Profile) -> Iterable[str]:
         ("failures", "rollouts"),
         [(" ".join(filter(None, cause)), str(n)) for cause, n in totals.failures.most_common()],
     )
-    kinds = {f"{name} tokens": one for name, one in sorted(totals.tokens.items())}
-    kinds |= {f"{name} s": one for name, one in sorted(totals.latency.items())}
-    kinds |= {f"component {name}": one for name, one in sorted(totals.components.items())}
+    kinds = {f"tokens: {name}": one for name, one in sorted(totals.tokens.items())}
+    kinds |= {f"seconds: {name}": one for name, one in sorted(totals.latency.items())}
+    kinds |= {f"component: {name}": one for name, one in sorted(totals.components.items())}
     yield from table(
-        ("", "mean", "median", "p95", "max"),
+        ("per rollout", "mean", "median", "p95", "max"),
         [
             (
                 name,

@@ -293,7 +293,7 @@ def _not_judged(source: Source) -> list[dict[str, Any]]:
 def _why_not(one: dict[str, Any]) -> str:
     retry = one["retry"]
     return f"failed at {one['boundary'] or 'an unknown boundary'}" + (
-        f"; run them again: {retry}" if retry else ""
+        f"; rerun with: {retry}" if retry else ""
     )
 
 

@@ -196,7 +196,7 @@ def _ending(rollout: StoredRollout) -> Iterator[tuple[str, str]]:
         yield "stopped", shortened(stopped, _LONGEST)
     yield from _program(rollout.value("program"))
     if rollout.work_elsewhere:
-        yield "look at", rollout.work_elsewhere
+        yield "check", rollout.work_elsewhere
     for opened in rollout.columns.sandboxes:
         yield from _sandbox(opened)
     verdict = rollout.verification
@@ -219,14 +219,17 @@ def _ending(rollout: StoredRollout) -> Iterator[tuple[str, str]]:
         note = f", {stage['note']}" if stage.get("note") else ""
         yield "stage", f"{stage.get('name')}: {_seconds(stage.get('duration_us'))}{note}"
     for old in objects_of(verdict, "previous"):
-        yield "before", f"{old.get('reward')} by {old.get('verifier')} {old.get('version')}"
+        yield (
+            "old verdict",
+            f"reward {old.get('reward')} by {old.get('verifier')} {old.get('version')}",
+        )
     timings = rollout.metadata.get("timings")
     if isinstance(timings, dict):
         told = [f"{_seconds(timings.get(key))} {name}" for key, name in _TIMINGS.items()]
         yield "time", ", ".join(told)
     for key, value in rollout.columns.extras.items():
         if key not in evidence:
-            yield "task has", f"{key}: {_shown(value)}"
+            yield "task key", f"{key}: {_shown(value)}"
 
 
 def _program(program: Any) -> Iterator[tuple[str, str]]:

@@ -188,6 +188,6 @@ def _bundle(
     )
     echo(f"rollouts      {summary.rollouts} in {one_line(str(folder))}")
     if summary.left_out:
-        echo(f"skipped       rollouts over the limit of {limit}: {summary.left_out}")
+        echo(f"skipped       rollouts over --limit {limit}: {summary.left_out}")
     echo(f"open          {one_line(str(folder / 'index.html'))}")
     return DONE if summary.rollouts else NOTHING_DONE

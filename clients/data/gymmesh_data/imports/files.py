@@ -39,7 +39,7 @@ def files_of(path: Path) -> list[Path]:
         return [path]
     found = sorted(one for one in path.rglob("*") if one.suffix in _KNOWN and one.is_file())
     if not found:
-        raise UserError(f"{path}: found no {', '.join(_KNOWN)} file")
+        raise UserError(f"{path}: the folder has no file of type {', '.join(_KNOWN)}")
     return found
 
 
@@ -103,7 +103,7 @@ def _csv(path: Path) -> Iterator[tuple[str, Any]]:
                 if len(fields) == len(names):
                     yield where, dict(zip(names, fields, strict=True))
                 elif fields:
-                    told = f"has {len(fields)} fields for {len(names)} columns"
+                    told = f"has {len(fields)} fields, but the file has {len(names)} columns"
                     yield where, RowRefused(told)
         except csv.Error as error:
             raise UserError(f"{path}:{reader.line_num}: not CSV: {error}") from None

@@ -90,14 +90,14 @@ def _sections(one: Comparison, most: int, *, several: bool) -> Iterable[str]:
     if several:
         yield f"<h2>{text(one.after)}</h2>"
     ties = len(one.changes) - one.wins - one.losses
-    kind = "all signs tried" if one.exact else "signs drawn"
-    corrected = f", {one.corrected:.4f} after Holm" if several else ""
+    kind = "all sign flips tried" if one.exact else "random sign flips"
+    corrected = f", {one.corrected:.4f} after Holm's correction" if several else ""
     found = [
         ("mean reward before", f"{one.mean_before:.3f}"),
         ("mean reward after", f"{one.mean_after:.3f}"),
         ("difference", figure_text(one.difference)),
         ("sign flip", f"p = {one.p:.4f}{corrected} ({kind})"),
-        ("by task", f"{one.wins} better, {one.losses} worse, {ties} alike"),
+        ("by task", f"{one.wins} better, {one.losses} worse, {ties} unchanged"),
     ]
     if one.bounds is not None:
         found.append(("bounds of the difference", bounds_text(one.bounds)))

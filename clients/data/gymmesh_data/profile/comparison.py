@@ -213,9 +213,13 @@ def _mcnemar(pairs: list[tuple[TaskTotals, TaskTotals]]) -> McNemar | None:
 def _no_overlap(before: str, first: RunTasks, after: str, second: RunTasks) -> str:
     def told(tasks: RunTasks) -> str:
         environment, task_id = next(iter(tasks))
-        return f"{len(tasks)} such as {task_id!r} of environment {environment or '(none)'!r}"
+        return (
+            f"scored tasks: {len(tasks)}, such as {task_id!r} of environment "
+            f"{environment or '(none)'!r}"
+        )
 
     return (
-        f"{before} and {after} have no scored task in common ({told(first)}; {told(second)}). "
+        f"{before} and {after} have no scored task in common ({before}: {told(first)}; "
+        f"{after}: {told(second)}). "
         "Compare runs of the same task file"
     )

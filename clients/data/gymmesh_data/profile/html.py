@@ -78,7 +78,10 @@ def bounds_text(bounds: RewardBounds | None) -> str:
     if bounds is None:
         return "–"
     rollouts = f"{bounds.missing} rollout{'s' * (bounds.missing != 1)}"
-    return f"[{bounds.low:.3f}, {bounds.high:.3f}] for any reward of {rollouts} without a reward"
+    return (
+        f"[{bounds.low:.3f}, {bounds.high:.3f}] if {rollouts} without a reward had any reward of "
+        "--reward-range"
+    )
 
 
 def curve_rows(curve: Curve) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:

@@ -177,7 +177,9 @@ class VerdictChanges:
             right = (word.rjust(width) for word, width in zip(words, others, strict=True))
             rows.append("  ".join([name.ljust(first), *right]))
         kinds = self.kinds.most_common()
-        rows += [f"reward        {count} {kind}" for kind, count in kinds[:_MOST_KINDS]]
+        rows += [
+            f"reward        {kind}  (rollouts: {count})" for kind, count in kinds[:_MOST_KINDS]
+        ]
         if len(kinds) > _MOST_KINDS:
             rows.append(f"reward        other changes: {len(kinds) - _MOST_KINDS}")
         rows += [f"changed       {one}" for one in self._in_order()[:_MOST_SHOWN]]

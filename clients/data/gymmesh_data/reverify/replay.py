@@ -31,7 +31,10 @@ class Difference(NamedTuple):
     now: str
 
     def __str__(self) -> str:
-        return f"{self.tool} ({self.call_id}) answered {self.stored!r}, now {self.now!r}"
+        return (
+            f"{self.tool} ({self.call_id}) answered {self.stored!r} in the rollout, "
+            f"{self.now!r} in the replay"
+        )
 
 
 @dataclass(frozen=True, slots=True)

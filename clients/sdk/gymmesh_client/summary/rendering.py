@@ -25,7 +25,7 @@ def render(summary: RunSummary, again: str = "") -> str:
         f"rollouts      {tally.completed} completed{kept}, {tally.failed} "
         f"failed{failed}{retried}, of {summary.requested} requested",
         f"speed         {summary.rollouts_per_s:.2f} rollouts/s over {summary.wall_s:.1f} s",
-        f"mean reward   {'none was verified' if mean is None else f'{mean:.3f}'}",
+        f"mean reward   {'none: no rollout has a reward' if mean is None else f'{mean:.3f}'}",
     ]
     for k, chance in summary.pass_at.items():
         over = summary.pass_at_tasks.get(k, summary.tasks)
@@ -40,7 +40,7 @@ def render(summary: RunSummary, again: str = "") -> str:
         lines.append(f"unjudged      {_counted(tally.unjudged)}")
     lines += [f"mixed         verdicts of {one}" for one in mixed_versions(tally.verdicts)]
     if tally.work_elsewhere:
-        lines.append(f"look at       {tally.work_elsewhere}")
+        lines.append(f"check         {tally.work_elsewhere}")
     if tally.failures:
         lines.append(f"failures      {_counted(tally.causes)}")
     if tally.retries:
@@ -58,7 +58,7 @@ def render(summary: RunSummary, again: str = "") -> str:
     if again:
         lines.append(f"retry         {again}")
     elif tally.failed:
-        lines.append("retry         with --resume --retry failed")
+        lines.append("retry         add --resume --retry failed to the command")
     return "\n".join(map(one_line, lines))
 
 

@@ -50,7 +50,7 @@ def test_it_issues_again_with_the_same_authority(tmp_path: Path) -> None:
     assert run("--out", tmp_path, "trainer").exit_code == 0
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     done = run("--out", tmp_path, "trainer")
-    assert "FOR DEVELOPMENT, until 2" in done.stdout
+    assert "FOR DEVELOPMENT ONLY, valid until 2" in done.stdout
     after = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     assert set(after) == {"ca.pem", "ca.key", "trainer.pem", "trainer.key"}
     assert {name for name in after if after[name] == before[name]} == {"ca.pem", "ca.key"}

@@ -169,7 +169,7 @@ def test_an_unknown_shape_is_shown_with_a_guess_and_a_question(tmp_path: Path) -
         "level         number   3",
         "Nearest known data sets:",
         "lacks ",
-        "Is the prompt in 'the question' and the answer in 'final answer'?",
+        "Is the prompt in the column 'the question' and the answer in the column 'final answer'?",
         "--format hf --column input='the question' --column expected_answer='final answer'",
     )
     assert "Why? " * 20 not in done.err
@@ -259,7 +259,7 @@ def test_csv_is_read_row_by_row_with_the_line_of_each(tmp_path: Path) -> None:
     path.write_text(good + "too,few\n")
     # The question of one row and the answer of another are of two lines each.
     place = f"gpqa.csv:{len(GOOD['gpqa']) + 4}"
-    with pytest.raises(UserError, match=rf"{place}: has 2 fields for 6 columns"):
+    with pytest.raises(UserError, match=rf"{place}: has 2 fields, but the file has 6 columns"):
         imported(tmp_path, path)
 
 

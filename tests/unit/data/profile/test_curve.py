@@ -90,7 +90,7 @@ def test_a_profile_has_bounds_only_when_rewards_are_missing(tmp_path: Path) -> N
     assert bounds is not None
     assert (bounds.low, bounds.high, bounds.missing) == (0.25, 1.0, 3)
     said = CliRunner().invoke(cli, ["profile", str(partly), "--reward-range", "-1", "1"])
-    assert "bounds        [-0.500, 1.000] for any reward of 3 rollouts" in said.output
+    assert "bounds        [-0.500, 1.000] if 3 rollouts without a reward had any" in said.output
     wrong = CliRunner().invoke(cli, ["profile", str(partly), "--reward-range", "1", "0"])
     assert wrong.exit_code == 2
     assert "the lower number first" in wrong.output

@@ -171,7 +171,7 @@ def _media_type(url: str) -> str | None:
 MADE: Final = (
     Format(
         name="atif",
-        about="trajectories of ATIF v1.8",
+        about="trajectories in the format ATIF v1.8",
         style=TEMPLATE_STYLE,
         of_rollout=trajectory,
         tokens=TokenPlace.BESIDE,

@@ -262,7 +262,7 @@ def _member(name: str) -> zipfile.ZipInfo:
 MADE: Final = (
     Format(
         name="inspect",
-        about="a log of Inspect",
+        about="a log of the framework Inspect",
         of_rollout=sample,
         tokens=TokenPlace.BESIDE,
         pack=pack_eval,

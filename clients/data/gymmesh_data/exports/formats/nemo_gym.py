@@ -43,7 +43,7 @@ def _without(conversation: Json, taken: Taken, key: str) -> Json:
 MADE: Final = (
     Format(
         name="nemo-gym",
-        about="rows in NeMo Gym's form",
+        about="rows in the format of NeMo Gym",
         of_rollout=row,
         tokens=TokenPlace.BESIDE,
         actors=True,

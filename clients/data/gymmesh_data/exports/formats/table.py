@@ -80,7 +80,7 @@ def _number(value: Json, key: str, losses: Counter[str]) -> float | None:
 MADE: Final = (
     Format(
         name="parquet",
-        about="every rollout in typed columns",
+        about="every rollout, as a Parquet table with typed columns",
         of_rollout=table_row,
         tokens=TokenPlace.BESIDE,
         pack=pack_parquet,
@@ -89,7 +89,7 @@ MADE: Final = (
     ),
     Format(
         name="arrow",
-        about="every rollout in typed columns, as a stream",
+        about="every rollout, as an Arrow stream with typed columns",
         of_rollout=table_row,
         tokens=TokenPlace.BESIDE,
         pack=pack_arrow,

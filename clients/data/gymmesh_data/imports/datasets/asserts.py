@@ -37,7 +37,7 @@ def check_of_asserts(entry: str, setup: str | Sequence[str] | None, tests: Seque
     missing = _free_names([*before, *statements]) - {entry}
     if missing:
         raise RowRefused(
-            f"uses {', '.join(sorted(missing))}, but neither the tests nor their setup "
+            f"uses {', '.join(sorted(missing))}, but neither the tests nor the setup "
             "define these names; remove the row"
         )
     body = ast.parse(f"def check(candidate):\n    {entry} = candidate").body
@@ -55,7 +55,7 @@ def _setup_text(setup: str | Sequence[str] | None) -> str:
 
 def _statements(tests: Sequence[str]) -> list[ast.stmt]:
     if not tests:
-        raise RowRefused("is empty: without a test there is nothing to score")
+        raise RowRefused("is empty; at least one test is required")
     return [statement for test in tests for statement in _parsed(test.strip(), "a test")]
 
 

@@ -36,7 +36,7 @@ def _labelled(choices: Json) -> tuple[list[str], list[str]]:
         raise RowRefused(f"has {len(labels)} labels for {len(texts)} texts")
     named = [str(one).strip() for one in labels]
     if len(set(named)) != len(named):
-        raise RowRefused("has a label twice")
+        raise RowRefused("has the same label twice")
     return named, _checked(texts)
 
 

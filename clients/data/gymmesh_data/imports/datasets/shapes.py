@@ -44,7 +44,7 @@ def _fits(recipe: Recipe, row: Json) -> bool:
 
 def unknown_shape(row: Json) -> str:
     """Lines on a row that no recipe fits: its columns, the nearest recipes, a guess, a question."""
-    lines = ["matches no known data set. Its columns, with the first row's values:"]
+    lines = ["matches no known data set. Columns of the file, with the values of the first row:"]
     shown = list(row.items())[:_MOST_COLUMNS]
     width = max((len(_short(key)) for key, _ in shown), default=0)
     lines += [
@@ -98,9 +98,9 @@ def _question(row: Json) -> str:
     columns += f" --column expected_answer={_word(answer or 'NAME')}"
     command = f"--format hf {columns} --env NAME"
     if prompt and answer:
-        told = f"Is the prompt in {prompt!r} and the answer in {answer!r}?"
+        told = f"Is the prompt in the column {prompt!r} and the answer in the column {answer!r}?"
     elif prompt:
-        told = f"Is the prompt in {prompt!r}, and which column has the answer?"
+        told = f"Is the prompt in the column {prompt!r}, and which column has the answer?"
     else:
         told = "Which columns have the prompt and the answer?"
     return f"{told} Then add to the command: {command}"
