@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     metavar="KEY=VALUE",
     help=(
         "With --prompt: set another key of the task, such as the expected answer for the "
-        "verifier. VALUE is JSON. A VALUE that is not JSON is used as text. Repeatable."
+        "verifier. VALUE can be JSON. If VALUE is not valid JSON, the key's value is the "
+        "plain text. Repeatable."
     ),
 )
 @option(
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
     "place",
     group=OptionGroup.TASKS,
     metavar="FILE:LINE",
-    help="Run this line of a task file.",
+    help="Run the task on this line of a task file.",
 )
 @option(
     "--input",

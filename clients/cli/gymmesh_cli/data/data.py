@@ -52,8 +52,8 @@ def validate(
 
     With --config and without FILES, the command checks the example tasks of the default
     environment. With --config, the command also checks the names of environments and agents in the
-    rows, and each environment checks the rows of its tasks. The command calls no model and starts
-    no service.
+    rows, and each environment checks the rows that name the environment. The command calls no model
+    and starts no service.
 
     Exit code 0: all rows are valid. 1: a row is invalid, or there are no rows. 2: the configuration
     is invalid.
@@ -65,7 +65,7 @@ def validate(
     return validate_files(files, config, number_ids=number_ids, as_json=as_json)
 
 
-@data.command(short_help="Remove superseded rows from a run's files.")
+@data.command(short_help="Remove rows that a retry replaced from a run's files.")
 @click.argument("output", type=FILE)
 @json_option
 def compact(output: Path, as_json: bool) -> None:

@@ -53,8 +53,8 @@ _LOOK_S: Final = 0.5
     group=OptionGroup.MODELS,
     metavar="HOST:PORT",
     help=(
-        "Use an environment of a running mesh. HOST:PORT is the address of the registry "
-        "that `gym-cli up` prints."
+        "Use an environment of a running mesh. HOST:PORT is the registry's address, "
+        "which `gym-cli up` prints."
     ),
 )
 @option(

@@ -101,7 +101,7 @@ def sandbox() -> None:
     group=OptionGroup.PROGRAM,
     metavar="IMAGE",
     default="",
-    help="Container image with the sandbox's files.",
+    help="Container image with the files of the sandbox.",
 )
 @option(
     "--cpus",
