@@ -16,11 +16,13 @@ _NO_VALUE: Final = object()
 class ValueChange(NamedTuple):
     """A key whose value changed."""
 
-    path: str  # such as `agents.tool_loop.max_steps`
+    path: str  # such as `agents.tool_loop.max_steps`; empty: the whole value
     old: str  # what it was, as JSON; empty where the key was not there
     new: str  # what it is; empty where it is gone
 
     def __str__(self) -> str:
+        if not self.path:
+            return f"was {self.old} and is {self.new}"  # all of it: the caller names it
         if not self.old:
             return f"{self.path} is new: {self.new}"
         if not self.new:

@@ -106,3 +106,7 @@ async def test_a_resumption_names_what_changed(tmp_path: Path) -> None:
         UserError, match="can't be resumed: the tasks and the configuration changed"
     ):
         RunOutput.open(files, other, OpenOptions(resume=True))
+
+
+def test_a_value_that_changed_as_a_whole_has_no_path() -> None:
+    assert described(changes(None, {"models": 1})) == 'was null and is {"models": 1}'

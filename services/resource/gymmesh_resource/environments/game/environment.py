@@ -37,7 +37,7 @@ _MOVE_TOOL = {
 
 
 class GameEnvironment(Environment[Match]):
-    """Puzzles, and games against an opponent who plays partly by chance.
+    """Puzzles, and games against a program that plays partly at random.
 
     The reward is 1.0 if the model wins. The rewards of the turns add up to the reward.
     """

@@ -30,7 +30,9 @@ _SHORT = 5_000
 
 
 class InstructionFollowingEnvironment(Environment[None]):
-    """Prompts with instructions. The reward is 1.0 if all are followed, or their share."""
+    """Prompts with instructions that a program can check; the reward is 1.0 if the answer follows
+    all instructions, or the share of followed instructions.
+    """
 
     version = "2"
     # NeMo Gym's checks are IFEval's.

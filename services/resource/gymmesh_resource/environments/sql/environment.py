@@ -48,7 +48,7 @@ Seconds = Annotated[float, msgspec.Meta(gt=0, le=600)]
 
 
 class SqlEnvironment(Environment[None]):
-    """Questions about an SQLite or DuckDB database; tool: a query that reads.
+    """Questions about an SQLite or DuckDB database; tool: a read-only query.
 
     The reward is 1.0 when the answer's query gives the same result as the expected one, else 0.0.
     """

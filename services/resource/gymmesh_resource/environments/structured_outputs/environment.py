@@ -32,7 +32,7 @@ Ts = TypeVarTuple("Ts")
 
 
 class StructuredOutputsEnvironment(Environment[None]):
-    """Answers that must fit a JSON Schema; the reward is 1.0 for one that does, else 0.0."""
+    """Answers that must match a JSON Schema; the reward is 1.0 for a match, else 0.0."""
 
     version = "3"
     references: ClassVar[tuple[str, ...]] = ("nemo",)

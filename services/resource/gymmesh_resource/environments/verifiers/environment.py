@@ -62,7 +62,7 @@ class PlayedEpisode:
 
 
 class VerifiersEnvironment(Environment[PlayedEpisode]):
-    """Tasksets and environments of Prime Intellect's verifiers, played and scored by its code."""
+    """Environments of Prime Intellect's library `verifiers`, run and scored by its code."""
 
     version = "1"
     state = PlayedEpisode

@@ -67,7 +67,7 @@ class WorkspaceState:
 
 
 class WorkspaceEnvironment(Environment[WorkspaceState]):
-    """Files in a sandbox, to be changed as the task says; commands judge them. Tool: a shell.
+    """Files in a sandbox, which the model changes; commands judge the files. Tool: a shell.
 
     The reward is the weighted mean of the row's checks.
     """
