@@ -16,6 +16,7 @@ import pytest
 
 from gymmesh_client import open_run
 from tests.support.cli import BOUND_S, ended, gym, rows_of, start, write_tasks
+from tests.support.collecting import CollectAgent, serve_agent
 from tests.support.endpoint import FakeEndpoint, Seen, Send, status, text
 
 DESK = '''
@@ -157,6 +158,27 @@ async def test_a_secret_that_was_written_out_is_asked_for(
     )
     done = await gym(*resumed, "--set", f"{key}sk-right-0123456789", cwd=tmp_path)
     assert done.code == 0, done.err
+
+
+@pytest.mark.parametrize("more", [(), ("--set", "defaults.environment=math")])
+async def test_an_option_that_is_given_again_replaces_all_its_values(
+    tmp_path: Path, more: Sequence[str]
+) -> None:
+    """The mesh is somewhere else now, and nothing answers at its old address."""
+    write_tasks(tmp_path, [{"prompt": "?", "task_id": f"t{n}"} for n in range(3)])
+    async with serve_agent(CollectAgent()) as port:
+        where = ("--agent", f"127.0.0.1:{port}", "--env", "math", "--share", "math=2")
+        command = ("collect", *INPUT, *where, *more, "-o", "z.jsonl", "--limit", "1")
+        first = await gym(*command, cwd=tmp_path)
+    assert first.code == 0, first.err
+    async with serve_agent(agent := CollectAgent()) as port:
+        moved = ("--agent", f"127.0.0.1:{port}", "--share", "math=3", "--limit", "3")
+        done = await gym("collect", "--resume", "-o", "z.jsonl", *moved, cwd=tmp_path)
+        assert done.code == 0, done.err
+    assert sorted(one.task.task_id for one in agent.requests) == ["t1", "t2"]
+    kept = json.loads((tmp_path / "z.run.json").read_text())["asked"]["arguments"]
+    assert (kept.count("--agent"), kept.count("--share")) == (1, 1)
+    assert f"127.0.0.1:{port}" in kept
 
 
 async def test_an_output_that_is_not_there(tmp_path: Path) -> None:

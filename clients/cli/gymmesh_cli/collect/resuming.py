@@ -54,7 +54,7 @@ class RemembersArguments(GroupedCommand):
         return {name: value for name, value in found.items() if isinstance(value, _WRITTEN)}
 
     def _resumed(self, ctx: click.Context, args: list[str], given: Mapping[str, Any]) -> list[str]:
-        """The arguments of the run that is resumed, and then these, which win."""
+        """The arguments of the run that is resumed, except those given anew, and then these."""
         from gymmesh_client.log import latest_session
         from gymmesh_client.output_files import OutputFiles
 
@@ -66,7 +66,11 @@ class RemembersArguments(GroupedCommand):
             return args
         ctx.meta[KEPT_CONFIGURATION] = asked.get("configuration") or {}
         here, folder = Path.cwd(), Path(str(asked.get("folder") or "."))
-        whole = [*(str(one) for one in asked.get("arguments") or ()), *args]
+        kept = self._given(ctx, [str(one) for one in asked.get("arguments") or ()])
+        # An option that can be repeated would otherwise have the old values, too.
+        for name in given:
+            kept.pop(name, None)
+        whole = [*self._written(kept), *args]
         if folder.is_dir() and not folder.samefile(here):
             os.chdir(folder)  # paths of the run are seen from there
             whole += ["--output", str((here / rows).resolve())]

@@ -59,7 +59,7 @@ class MeshPlan:
             raise click.UsageError(
                 f"--agent {shown}… already finds all instances. Remove the other --agent options"
             )
-        said = bool(options.config or options.sets)
+        said = bool(options.config or options.sets or options.kept)
         config = options.load() if said or not agents else None
         presented = security.over(config.security if config else None)
         command = ""
