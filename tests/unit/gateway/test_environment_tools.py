@@ -137,6 +137,15 @@ async def test_the_official_client_lists_and_calls_them(monkeypatch: pytest.Monk
     assert not any(event.HasField("tool_call_completed") for event in events)
 
 
+async def test_no_tool_gets_the_rollouts_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def body(gateway: Gateway) -> None:
+        arguments = {"a": gateway.key, "b": "!"}
+        _, answer = await post(gateway, request("tools/call", name="add", arguments=arguments))
+        assert answer["result"]["content"] == [{"type": "text", "text": "***!"}]
+
+    await run(monkeypatch, body)
+
+
 async def test_the_sandboxes_of_a_tool_are_events(monkeypatch: pytest.MonkeyPatch) -> None:
     async def body(gateway: Gateway) -> None:
         status, _ = await post(gateway, request("tools/call", name="open_sandbox"))

@@ -1,4 +1,4 @@
-"""The key of a rollout: where a request has it, and how it is kept out of logs and outputs."""
+"""The key of a rollout: where a request has it, and how it is kept out of outputs and rows."""
 
 from __future__ import annotations
 
@@ -42,3 +42,10 @@ def keys_in(headers: Mapping[str, str], query: Mapping[str, str]) -> tuple[str, 
 def redacted(text: bytes) -> bytes:
     """The text, such as a program's output, with `***` in place of each key of a rollout."""
     return _KEY.sub(_MASK, text)
+
+
+def without_key(body: bytes, key: str) -> bytes:
+    """A request's body with `***` in place of the rollout's own key. Only this key is replaced: a
+    model may write other texts of the same form, and its own words must come back unchanged.
+    """
+    return body.replace(key.encode(), _MASK)

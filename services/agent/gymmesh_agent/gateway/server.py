@@ -16,7 +16,7 @@ from gymmesh_agent.gateway.config import GatewayConfig
 from gymmesh_agent.gateway.connections import GatewayConnections
 from gymmesh_agent.gateway.dialects import DIALECTS, Dialect, GatewayRoute, dialect_for, route
 from gymmesh_agent.gateway.environment_tools import MCP_PATH, EnvironmentTools
-from gymmesh_agent.gateway.keys import keys_in, split_path
+from gymmesh_agent.gateway.keys import keys_in, split_path, without_key
 from gymmesh_agent.gateway.request import GatewayRequest, Refusal, RefusalKind, RequestKind
 from gymmesh_agent.gateway.session import GatewaySession
 from gymmesh_runtime.addresses import at_port, is_local, is_wildcard, log_exposure
@@ -287,7 +287,11 @@ class GatewayServer:
         request: web.BaseRequest,
         read_body: Callable[[bytes], T | Refusal],
     ) -> tuple[T | Refusal, int]:
-        """The request, or why it cannot be read, and the length of its body."""
+        """The request, or why it cannot be read, and the length of its body.
+
+        The key is replaced before anything reads the body. So a program that shows its environment
+        variables to the model puts the key neither into the model's prompt nor into a row.
+        """
         from aiohttp import web
 
         most = self.config.max_body_bytes
@@ -312,7 +316,7 @@ class GatewayServer:
                 return Refusal(
                     RefusalKind.INVALID, f"The request's body cannot be read: {error}"
                 ), 0
-            whole = bytes(body)
+            whole = without_key(bytes(body), session.key)
             if len(whole) < _LARGE_BODY:
                 return read_body(whole), len(whole)
             loop = asyncio.get_running_loop()
