@@ -100,6 +100,23 @@ async def test_shards_are_collected_side_by_side_and_joined(bench: Bench) -> Non
     assert [row["attempt"] for row in rows_of(folder / "all.failures.jsonl")] == [2, 2]
 
 
+async def test_a_merged_run_resumes_by_its_output_alone(bench: Bench) -> None:
+    """With the arguments of its first shard, but for those of a shard."""
+    folder = bench.tasks.parent
+    laid_out = ("--zstd", "--shard-rows", "3")
+    for index in range(SHARDS):
+        assert (await collect_shard(bench, index, *laid_out)).code in (0, 3)
+    names = [f"part-{index}.jsonl" for index in (2, 1, 0)]
+    merged = await gym("runs", "merge", "all.jsonl", *names, cwd=folder)
+    assert merged.code == 0, merged.err
+    command = "gym-cli collect --resume --output all.jsonl --retry failed"
+    assert f"retry         {command}" in merged.out.splitlines()
+    done = await gym(*command.split()[1:], "--json", cwd=folder)
+    assert (done.code, json.loads(done.out)["requested"]) == (3, 2 * TASKS), done.err
+    assert [row["attempt"] for row in rows_of(folder / "all.failures.jsonl")] == [2, 2]
+    assert len(rows_of(folder / "all.jsonl")) == 2 * (TASKS - 1)
+
+
 async def test_a_shard_is_gone_on_with_as_itself_alone(bench: Bench) -> None:
     folder = bench.tasks.parent
     assert (await collect_shard(bench, 1, "--max-failures", "1")).code == 0

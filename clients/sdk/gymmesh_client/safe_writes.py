@@ -46,7 +46,7 @@ def refuse_inputs(outputs: Iterable[Path], inputs: Mapping[str, Iterable[Path]])
                     same = "" if output == one else f", which is the same file as {one},"
                     raise UserError(
                         f"{output}{same} is an input of {what} and would be overwritten. Choose "
-                        "another --output"
+                        "another output"
                     )
 
 
@@ -63,11 +63,11 @@ def refuse_foreign(path: Path, is_ours: Callable[[Path], bool], what: str) -> No
     try:
         about = path.stat()
         if not stat.S_ISREG(about.st_mode):
-            raise UserError(f"{path} is not a file. Choose another --output")
+            raise UserError(f"{path} is not a file. Choose another output")
         if about.st_size and not is_ours(path):
             raise UserError(
                 f"{path} is not {what}, so the file is not replaced. Move the file, or choose "
-                "another --output"
+                "another output"
             )
     except FileNotFoundError:
         return
@@ -89,7 +89,7 @@ def refuse_no_folder(folder: Path) -> None:
     """Raise UserError where a folder is not there and cannot be made."""
     above = next((one for one in (folder, *folder.parents) if one.exists()), folder)
     if not above.is_dir():
-        raise UserError(f"{above} is not a folder. Choose another --output")
+        raise UserError(f"{above} is not a folder. Choose another output")
 
 
 def is_task_file(path: Path) -> bool:

@@ -312,8 +312,12 @@ async def test_no_shard_is_written_over(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="is an input of runs merge and would be overwritten"):
         merge(paths, OutputFiles(paths[0]), overwrite=True)
     merge(paths, OutputFiles(tmp_path / "merged.jsonl"))
-    with pytest.raises(UserError, match="already exists and is not empty"):
+    with pytest.raises(UserError) as refused:
         merge(paths, OutputFiles(tmp_path / "merged.jsonl"))
+    assert str(refused.value).endswith(
+        "merged.jsonl already exists and is not empty. Replace the file with --overwrite, or "
+        "choose another output"
+    )
     merge(paths, OutputFiles(tmp_path / "merged.jsonl"), overwrite=True)
     assert [path.read_bytes() for path in paths] == before
 

@@ -31,6 +31,8 @@ _NOT_KEPT: Final = (
 )
 _WRITTEN: Final = (str, bool, list, tuple)
 _TASKS: Final = ("tasks", "config", "environment_place")
+# What a shard was asked for, and the whole that is merged from shards was not.
+_OF_SHARDS: Final = ("shard", "shard_rows", "compressed")
 # Text that holds nothing but variables' values, perhaps behind the name of a scheme.
 _VARIABLES: Final = re.compile(r"(?:(?:Bearer|Basic|Token) )?(?:\$\{\w+\})+")
 
@@ -60,15 +62,15 @@ class RemembersArguments(GroupedCommand):
 
         output = next(one for one in self.params if one.name == "output")
         rows = Path(given.get("output") or str(output.default))
-        session = latest_session(OutputFiles(rows))
-        asked = (session or {}).get("asked") or {}
+        session = latest_session(OutputFiles(rows)) or {}
+        asked = session.get("asked") or {}
         if not asked:
             return args
         ctx.meta[KEPT_CONFIGURATION] = asked.get("configuration") or {}
         here, folder = Path.cwd(), Path(str(asked.get("folder") or "."))
         kept = self._given(ctx, [str(one) for one in asked.get("arguments") or ()])
         # An option that can be repeated would otherwise have the old values, too.
-        for name in given:
+        for name in (*given, *(_OF_SHARDS if session.get("merged") else ())):
             kept.pop(name, None)
         whole = [*self._written(kept), *args]
         if folder.is_dir() and not folder.samefile(here):

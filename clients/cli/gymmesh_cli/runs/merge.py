@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from gymmesh_cli.collect import resume_command
 from gymmesh_cli.options import FILE, json_option
 from gymmesh_cli.terminal import echo, one_line, report
 
@@ -79,10 +80,10 @@ def merge(
         accept=accept,
         notify=lambda notice: echo(f"gym-cli: {one_line(notice)}", err=True),
     )
-    report(as_json, summary.to_dict(), _lines(summary, len(shards)))
+    report(as_json, summary.to_dict(), _lines(summary, len(shards), str(output)))
 
 
-def _lines(summary: RunSummary, shards: int) -> Iterator[str]:
+def _lines(summary: RunSummary, shards: int, output: str) -> Iterator[str]:
     tally, mean = summary.tally, summary.tally.mean_reward
     of = "1 shard" if shards == 1 else f"{shards} shards"
     yield f"merged        {of} of run {summary.run_id}"
@@ -91,3 +92,4 @@ def _lines(summary: RunSummary, shards: int) -> Iterator[str]:
     yield f"rows          {summary.output}"
     if tally.failed:
         yield f"failed        {summary.failures_output}"
+        yield f"retry         {resume_command(output, tally.failed, 0)}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -77,6 +77,7 @@ class Part:
     tasks: int  # of all shards together
     repeats: int
     skipped: int  # rows of the task file that were left out
+    asked: Mapping[str, Any]  # the arguments that are stored for resuming
 
     @staticmethod
     def of(path: Path) -> Part:
@@ -100,6 +101,7 @@ class Part:
             session.get("tasks", 0),
             session.get("repeats", 1),
             session.get("skipped", 0),
+            session.get("asked") or {},
         )
 
 
@@ -130,7 +132,8 @@ def merge(
     parts = whole_run([Part.of(path) for path in paths], accept)
     identity = _whole_identity(parts)
     read = [file for part in parts for file in OutputFiles(part.path).everything()]
-    check(files, identity, OpenOptions(overwrite=overwrite, inputs={"runs merge": read}))
+    inputs = {"runs merge": read}
+    check(files, identity, OpenOptions(overwrite=overwrite, can_resume=False, inputs=inputs))
     with ExitStack() as stack:
         readers = [stack.enter_context(open_run(part.path)) for part in parts]
         for part, reader in zip(parts, readers, strict=True):
@@ -155,6 +158,7 @@ def _write_whole(
     make_folder_of(files)
     session = session_info(files, first.run_id, identity, first.repeats, first.skipped)
     session |= {"merged": len(parts)} | ({"notices": list(notices)} if notices else {})
+    session |= {"asked": dict(first.asked)} if first.asked else {}
     with contextlib.closing(Journal.create(files, session)) as journal, ExitStack() as undo:
         undo.callback(_remove, files)
         counts = _write(journal, _groups(parts, readers))

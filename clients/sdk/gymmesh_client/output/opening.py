@@ -80,9 +80,10 @@ def check(files: OutputFiles, identity: RunIdentity, options: OpenOptions) -> li
         notices = identity.check(RunIdentity.of_session(session), files, options.accept)
         check_same_layout(files, session)
     elif used and not options.overwrite:
+        replace = "Resume the run with --resume, replace" if options.can_resume else "Replace"
         raise UserError(
-            f"{used[0]} already exists and is not empty. Resume the run with --resume, replace "
-            "the file with --overwrite, or choose another --output"
+            f"{used[0]} already exists and is not empty. {replace} the file with --overwrite, or "
+            "choose another output"
         )
     if not options.resume:
         refuse_foreign_files(files)

@@ -20,6 +20,7 @@ class OpenOptions:
     Attributes:
         overwrite: replace an existing run.
         resume: resume the existing run and keep its outcomes.
+        can_resume: whether the user's command has the option --resume, for messages.
         accept: what may have changed since the run started, keys of
             `gymmesh_client.run_file.identity.CHANGES`.
         retry: outcomes to discard when the run is resumed, so that those rollouts run again.
@@ -39,6 +40,7 @@ class OpenOptions:
 
     overwrite: bool = False
     resume: bool = False
+    can_resume: bool = True
     accept: Collection[str] = ()
     retry: RetryChoice | None = None
     retry_of: Collection[str] | None = None
