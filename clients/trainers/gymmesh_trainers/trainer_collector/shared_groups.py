@@ -211,11 +211,11 @@ class SharedGroups:
             yield
         except MeshError as error:
             if error.metadata.get("field") in _OF_CONSUMERS:
-                words = (
+                problem = (
                     f"rank {self._rank} can't join with world_size {self._world_size} (each rank "
                     f"is a consumer of the run's groups): {error.message}"
                 )
-                raise MeshError(error.reason, words, metadata=error.metadata) from error
+                raise MeshError(error.reason, problem, metadata=error.metadata) from error
             if error.reason != errors_pb2.ERROR_REASON_CONSUMER_REPLACED:
                 raise
             self._ready.clear()
@@ -234,12 +234,28 @@ class SharedGroups:
                 try:
                     run = find_run(await stack.enter_async_context(opened), self._wanted)
                 except MeshError as error:
-                    if error.reason not in _NOT_THERE or time.monotonic() >= until:
+                    if error.reason not in _NOT_THERE:
                         raise
+                    if time.monotonic() >= until:
+                        raise self._not_found(error) from None
                 else:
                     self._stack.push_async_exit(stack.pop_all())
                     return run
             await asyncio.sleep(_LOOK_AGAIN_S)
+
+    def _not_found(self, error: MeshError) -> MeshError:
+        """The error after `connect_s`: how long the collector was awaited, and what to check."""
+        where = "on this machine as this user"
+        if self._at:
+            where = f"with --stream-listen, and that this machine can connect to {self._at}"
+        return MeshError(
+            error.reason,
+            f"rank {self._rank} found no collector with the run within {self._connect_s:g} s "
+            f"(connect_s). Check that `gym-cli collect --stream` is running {where}. "
+            f"Last error: {error.message}",
+            metadata=error.metadata,
+            code=error.code,
+        )
 
     def _opened(self) -> GroupConsumer:
         if self._consumer is None:
