@@ -37,7 +37,8 @@ def read_side_data(side: tokens_pb2.SideData, folders: Iterable[Path] = ()) -> b
     raise problem or SideDataUnreadable(
         f"side data '{side.name}' with the digest {side.digest.hex()} is neither at "
         f"{side.location} nor in the given folders. The model service deletes the oldest files "
-        "if all files exceed side_data.max_bytes. If the file is on another machine, fetch it first"
+        "when the files together exceed side_data.max_bytes, or when a file is older than "
+        "side_data.max_age_s. If the file is on another machine, fetch it first"
     )
 
 

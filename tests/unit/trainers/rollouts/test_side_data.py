@@ -215,5 +215,5 @@ def test_a_row_cannot_have_other_files_opened(tmp_path: Path) -> None:
     secret.write_bytes(b"\x01\x00\x02\x00")
     given.location = secret.as_uri()
     (sample,) = samples_of([call(0, [1, 2], [3], given)])
-    with pytest.raises(SideDataUnreadable, match="neither at"):
+    with pytest.raises(SideDataUnreadable, match=r"neither at.*max_bytes.*max_age_s"):
         sample.side_data[NAME].read()
