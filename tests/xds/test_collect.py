@@ -84,11 +84,22 @@ def test_the_bootstrap() -> None:
         ["--server", "a:99999"], ["--server", "u@a:1"], ["--server", ""], [],
         ["--server", "a:1", "--node-id", ""], ["--server", "a:1", "--node-id", "\x1b[0m"],
         ["--server", "a:1", "--node-id", "x" * 257],
-        ["--server", "a:1", "--ca", "x", "--cert", "y"],
-        ["--server", "a:1", "--cert", "x", "--key", "y"],
     ],
 )  # fmt: skip
 def test_wrong_usage_of_bootstrap(args: list[str]) -> None:
     result = CliRunner().invoke(bootstrap, args)
     assert result.exit_code == 2
     assert "{" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("files", "problem"),
+    [
+        (["--ca", "x", "--cert", "y"], "--cert needs --key, and --key needs --cert; set both"),
+        (["--cert", "x", "--key", "y"], "add --ca FILE"),
+    ],
+)
+def test_files_that_miss_one_another(files: list[str], problem: str) -> None:
+    result = CliRunner().invoke(bootstrap, ["--server", "a:1", *files])
+    assert result.exit_code == 2
+    assert problem in " ".join(result.output.split())

@@ -66,8 +66,13 @@ def bootstrap(
     node_id = node_id if node_id is not None else f"gymmesh-{socket.gethostname()}"
     if not node_id or not node_id.isprintable() or len(node_id) > 256:
         raise click.BadParameter("must be 1 to 256 printable characters", param_hint="--node-id")
-    if (cert is None) != (key is None) or (cert is not None and ca is None):
-        raise click.UsageError("--cert and --key must be given together, and need --ca")
+    from gymmesh_runtime.config import ConfigError
+    from gymmesh_runtime.security import ShownFiles
+
+    try:
+        ShownFiles(ca=ca, cert=cert, key=key).over()
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from None
     files = {"ca_certificate_file": ca, "certificate_file": cert, "private_key_file": key}
     tls = {name: str(Path(file).absolute()) for name, file in files.items() if file is not None}
     echo_json(document(server, node_id, region, zone, tls))
