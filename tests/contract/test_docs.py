@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 from xml.etree import ElementTree
 
 import click
@@ -34,6 +34,7 @@ from gymmesh_conformance import __main__ as conformance
 from gymmesh_conformance.suites import load_profile
 from gymmesh_data import EXPORTS
 from gymmesh_discovery.config import ConsulConfig, ConsulTls, DiscoveryConfig, KubernetesConfig
+from gymmesh_mesh.compose import ServiceKind
 from gymmesh_mesh.config import Defaults, MeshConfig, MeshSettings
 from gymmesh_model import backends
 from gymmesh_model.backends.facts import backend_class, backend_kinds
@@ -473,6 +474,19 @@ def test_every_permission_is_documented_with_what_it_lets_call() -> None:
     assert len(takes) > 5
     for permission, methods in takes.items():
         assert documented[permission] == sorted(methods), permission
+
+
+def test_every_kind_that_an_identity_can_register_is_documented() -> None:
+    words = {"environment": "resource"}
+    kinds = sorted({words.get(kind, kind) for kind in get_args(ServiceKind)} - {"discovery"})
+    listed = {
+        "configuration.md": r"^\| `registers` \|.*\((.*?)\)",
+        "security.md": r"The kinds are (.*?)\. With `registers",
+    }
+    for page, where in listed.items():
+        found = re.search(where, BY_NAME[page].text, re.MULTILINE)
+        assert found is not None, page
+        assert re.findall(r"`(\w+)`", found[1]) == kinds, page
 
 
 def test_every_exit_code_is_documented() -> None:
