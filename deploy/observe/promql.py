@@ -107,6 +107,6 @@ def _check(metric: Metric, labels: Iterable[str]) -> None:
 
 
 def _check_sum(metric: Histogram) -> None:
-    """Raises ValueError for a histogram that Prometheus gets no sum and no count of."""
+    """Raises ValueError for a histogram without a sum; OpenMetrics then promises no count."""
     if not metric.has_sum:
-        raise ValueError(f"{metric.name} has buckets below 0, and so no _sum and no _count")
+        raise ValueError(f"{metric.name} has buckets below 0, and so no _sum")

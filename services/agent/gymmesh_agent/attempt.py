@@ -392,7 +392,7 @@ class RunningAttempt:
         metrics.ended(environment, rollout_id, result, boundary, took, self._stages(took))
 
     def _stages(self, took: float) -> dict[str, float]:
-        """The seconds of each stage that the attempt spent time in."""
+        """The seconds of each stage; 0 in a stage that took no time."""
         opening = took if self._opened_s is None else self._opened_s
         stages = {"queue": self._waited_s, "create_session": opening}
         if self._context is not None:

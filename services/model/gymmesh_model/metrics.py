@@ -59,7 +59,7 @@ MODEL_ENDPOINT_IN_FLIGHT: Final = gauge(
 )
 MODEL_ENDPOINT_DOWN: Final = gauge(
     "gymmesh_model_endpoint_down",
-    "1 while an endpoint is skipped after too many failures in a row, else 0.",
+    "1 while an endpoint gets only probes after too many failures in a row, else 0.",
     "model endpoint",
 )
 MODEL_ENDPOINT_KV_CACHE: Final = gauge(

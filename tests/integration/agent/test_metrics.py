@@ -62,6 +62,9 @@ async def test_a_failed_rollout_by_boundary_and_reason() -> None:
     # The time that the failed call took is in its stage, and no length is counted.
     assert counted.of("gymmesh_rollout_stage_seconds_sum", stage="call_tool", **ROLLOUT) > 0
     assert not counted.of("gymmesh_rollout_output_tokens_count", **ROLLOUT)
+    # No model call waited for a place, so the attempt does not count in that stage.
+    assert counted.of("gymmesh_rollout_stage_seconds_count", stage="model", **ROLLOUT) == 1
+    assert not counted.of("gymmesh_rollout_stage_seconds_count", stage="model_queue", **ROLLOUT)
 
 
 async def scraped(endpoint: MetricsEndpoint, accept: str) -> str:

@@ -58,7 +58,9 @@ def test_one_endpoint_gets_every_call_once() -> None:
     assert not pool.has_more({0})
     down(pool, 0)
     assert pool.pick("r1") is None
-    assert pool.left_alone().retry_after_s == 1.0
+    error = pool.left_alone()
+    assert error.retry_after_s == 1.0
+    assert error.message.endswith("only single calls as probes")
     clock.now = 1.0
     assert pool.pick("r1") is pool.endpoints[0]
     assert pool.pick("r1") is None, "one probe in a cooldown"

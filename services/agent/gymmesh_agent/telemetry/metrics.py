@@ -26,7 +26,8 @@ ROLLOUT_STAGE_SECONDS: Final = histogram(
     "gymmesh_rollout_stage_seconds",
     "Time of an attempt, in seconds, by stage. The stages are queue (waiting in the agent for a"
     " place to run), create_session, model_queue (waiting in the model service), model, call_tool,"
-    " next_turn, verify and close_session. Each of several concurrent calls counts in full.",
+    " next_turn, verify and close_session. Each of several concurrent calls counts in full. A stage"
+    " that took no time is not counted.",
     "agent environment stage",
     buckets=_STAGE_SECONDS,
 )

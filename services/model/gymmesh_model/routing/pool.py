@@ -200,8 +200,8 @@ class Pool:
         now = self.clock()
         error = unreachable(
             self.name,
-            "too many calls failed in a row, so the model service sends this endpoint "
-            "no calls for now",
+            "too many calls failed in a row, so the model service now sends this endpoint only "
+            "single calls as probes",
         )
         error.retry_after_s = min(one.breaker.wait(now) for one in self.endpoints)
         return error

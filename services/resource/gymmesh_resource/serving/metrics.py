@@ -33,7 +33,7 @@ VERIFICATION_SECONDS: Final = histogram(
 )
 REWARDS: Final = histogram(
     "gymmesh_rewards",
-    "Rewards of verified rollouts. The buckets below 0 allow no _sum and no _count.",
+    "Rewards of verified rollouts. The buckets below 0 allow no _sum.",
     "environment",
     buckets=(-1.0, -0.5, 0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.999, 1.0),
 )

@@ -170,9 +170,9 @@ class Histogram(Family[HistogramChild]):
 
     @property
     def has_sum(self) -> bool:
-        """Whether the histogram has a `_sum` and a `_count`.
+        """Whether the histogram has a `_sum`.
 
-        OpenMetrics forbids both if a bucket lies below 0, because a sum that decreases looks like a
-        restart. prometheus_client then omits both.
+        OpenMetrics forbids it if a bucket lies below 0, because a sum that decreases looks like a
+        restart. prometheus_client then omits it, but not the `_count`.
         """
         return self._lowest >= 0
