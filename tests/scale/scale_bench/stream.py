@@ -73,7 +73,7 @@ async def serve() -> None:
 
 
 async def collect(address: str, rollouts: int) -> None:
-    """The collector: says how much it wrote, in bytes, when all are done."""
+    """The collector: says when it begins, and when all are done how much it wrote, in bytes."""
     task = pb.Task(
         task_id="stream",
         environment="math",
@@ -88,6 +88,7 @@ async def collect(address: str, rollouts: int) -> None:
         async with remote(address) as mesh:
             connect = partial(mesh.agents.connect, held=True)
             collector = Collector(connect, output, options, stored=mesh.agents.stored)
+            print("collecting", flush=True)
             tally = await collector.run([task])
         if tally.completed != rollouts:
             raise RuntimeError(f"not all completed: {tally}")
@@ -105,6 +106,8 @@ def measure(rollouts: int) -> Stream:
         agent_s = usage.cpu_s([agent.pid])
         started = time.perf_counter()
         collector = stack.enter_context(_process(address, str(rollouts)))
+        assert collector.stdout is not None
+        collector.stdout.readline()  # memory while it starts is not of the run, which may be short
         memory: list[float] = []
         collector_s = 0.0
         while collector.poll() is None:
@@ -115,7 +118,6 @@ def measure(rollouts: int) -> Stream:
         agent_s = usage.cpu_s([agent.pid]) - agent_s
         if collector.returncode:
             raise subprocess.CalledProcessError(collector.returncode, "the collector")
-        assert collector.stdout is not None
         written = json.loads(collector.stdout.read())["bytes"]
     memory = [one for one in memory if one]
     tail = max(1, len(memory) // 10)
