@@ -88,6 +88,24 @@ def test_the_summary_file_is_the_summary(tmp_path: Path) -> None:
     assert [key for key in kept if f"`{key}`" not in documented] == []
 
 
+def test_retries_of_model_calls_are_those_of_completed_rollouts() -> None:
+    retried = {"retries": [{"reason": "MODEL_SERVER_ERROR", "count": 2}]}
+    tally = Tally()
+    tally.add_row(row("a", 1.0) | {"calls": [retried, {}, retried]}, kept=True)
+    tally.add_failure(failure("MODEL") | {"calls": [retried]})
+    summary = summarize(tally, requested=2, wall_s=2.0, repeats=1, output="r", failures_output="f")
+    assert summary.to_dict()["model_retries"] == {"MODEL_SERVER_ERROR": 4}
+    said = "4 retries in completed rollouts: 4 MODEL_SERVER_ERROR"
+    assert f"model calls   {said}" in render(summary).splitlines()
+    taken = counted(row("b", 1.0) | {"calls": [retried | {"timings": {"endpoint_us": 4_000_000}}]})
+    tally.add(replace(taken, model_calls=1, model_queue_us=3000))
+    (line,) = (one for one in render(summary).splitlines() if one.startswith("model calls"))
+    assert line == (
+        "model calls   1 in completed rollouts, 2 at once on average, at most 0 rollouts in "
+        "flight; mean wait for a slot 3 ms; 6 retries: 6 MODEL_SERVER_ERROR"
+    )
+
+
 def test_what_is_counted() -> None:
     tally = Tally()
     tally.add_row(row("a", 1.0), kept=True)

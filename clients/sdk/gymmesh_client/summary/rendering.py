@@ -94,18 +94,23 @@ def bars(title: str, counts: Sequence[tuple[str, int]]) -> Iterator[str]:
 
 
 def _model_lines(summary: RunSummary) -> Iterator[str]:
-    """How many model calls were at the endpoints, of how many asked for, and what held them up."""
+    """How many model calls were at the endpoints, of how many asked for, and what held them up.
+
+    Of completed rollouts: a failed attempt does not say what its failed call had cost.
+    """
     tally, had = summary.tally, summary.model_calls_at_a_time
     if not tally.model_retries:
         return
-    again = f"{tally.model_retries.total()} retried: {_counted(tally.model_retries)}"
+    retries, causes = tally.model_retries.total(), _counted(tally.model_retries)
     if had is not None and tally.model_calls:
         wait = (summary.model_queue_s or 0.0) * 1000
-        again = (
-            f"{tally.model_calls}, {had:g} at once on average, at most {summary.concurrency} "
-            f"rollouts in flight; mean wait for a slot {wait:.0f} ms; {again}"
+        yield (
+            f"model calls   {tally.model_calls} in completed rollouts, {had:g} at once on average, "
+            f"at most {summary.concurrency} rollouts in flight; "
+            f"mean wait for a slot {wait:.0f} ms; {retries} retries: {causes}"
         )
-    yield f"model calls   {again}"
+    else:
+        yield f"model calls   {retries} retries in completed rollouts: {causes}"
 
 
 def _counted(counts: Mapping[str, int]) -> str:

@@ -59,7 +59,7 @@ class Counted(msgspec.Struct, frozen=True, gc=False):
     judge: JudgedBy = JudgedBy("", "")
     explanation: str = ""  # of the verdict
     endpoint_us: int = 0  # that its model calls were at endpoints
-    model_retries: Mapping[str, int] = {}  # model calls that were sent again, by reason
+    model_retries: Mapping[str, int] = {}  # retries of its model calls, by reason
 
 
 def counted(row: Mapping[str, Any]) -> Counted:
