@@ -56,6 +56,7 @@ class ServeOptions:
     ports: Mapping[str, int] = field(default_factory=dict)  # by instance id, of several
     movable: Collection[str] = ()  # instance ids: where their port is taken, any other will do
     metrics_port: int | None = 0  # None: no Prometheus endpoint
+    metrics_movable: bool = False  # where that port is taken, any other will do
     health_port: int | None = None  # a second, plain port with nothing but health; None: none
     discovery_address: str = ""  # empty: neither registered nor watching
     drain_s: float = 10.0  # for all that is to end at shutdown
@@ -345,7 +346,13 @@ async def serve(
 def _start_metrics(stack: AsyncExitStack, options: ServeOptions, credentials: Credentials) -> str:
     if options.metrics_port is None:
         return ""
-    endpoint = MetricsEndpoint.start(options.host, options.metrics_port, Readers(credentials))
+    readers = Readers(credentials)
+    try:
+        endpoint = MetricsEndpoint.start(options.host, options.metrics_port, readers)
+    except OSError:
+        if not options.metrics_port or not options.metrics_movable:
+            raise
+        endpoint = MetricsEndpoint.start(options.host, 0, readers)
     stack.callback(endpoint.stop)
     return at_port(options.advertise_host, endpoint.port)
 

@@ -10,7 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymmesh_runtime.text.plain_text import PlainFormatter, laid_out, one_line, plain_json
+from gymmesh_runtime.text.plain_text import (
+    IN_LINES,
+    PlainFormatter,
+    laid_out,
+    one_line,
+    plain_json,
+)
 
 ACTS = [*map(chr, range(0x20)), *map(chr, range(0x7F, 0xA0)), *"\u202a\u202e\u2066\u2069\u061c"]
 ACTS += ["\u2028", "\u2029", "\u200b", "\u200e", "\ufeff", "\U000e0041", "\ud800"]
@@ -57,3 +63,10 @@ def test_a_log_record_is_one_line_and_what_follows_is_indented() -> None:
     assert rest[0] == "    Traceback (most recent call last):"
     assert rest[-1] == r"    ERROR gymmesh: forged\x1b[2J"
     assert all(line.startswith("    ") for line in rest)
+    stream.truncate(stream.seek(0))
+    log.error("%s", "it ended; its log:\nERROR gymmesh: forged\x1b[2J\nlast", extra=IN_LINES)
+    assert stream.getvalue().splitlines() == [
+        "ERROR gymmesh.test: it ended; its log:",
+        r"    ERROR gymmesh: forged\x1b[2J",
+        "    last",
+    ]

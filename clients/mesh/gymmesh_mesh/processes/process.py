@@ -87,20 +87,25 @@ class ServiceProcess:
             for spec in self.plan.specs
         ]
 
+    @property
+    def title(self) -> str:
+        """The process as messages name it."""
+        if len(self.plan.specs) == 1:
+            (spec,) = self.plan.specs
+            return f"the {spec.kind} service '{spec.name}'"
+        return f"the process '{self.plan.name}'"
+
     async def why_it_ended(self, reason: str | None = None) -> str:
         """One paragraph that explains why the process is not running."""
-        specs = self.plan.specs
-        title = f"the process '{self.plan.name}'"
-        if len(specs) == 1:
-            title = f"the {specs[0].kind} service '{specs[0].name}'"
         if reason:
-            return f"{title} could not start: {reason}"
+            return f"{self.title} could not start: {reason}"
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_STATUS_S):
                 await self.process.wait()
                 await asyncio.shield(self._log)
         tail = "\n".join(self._tail) or "(it logged nothing)"
-        return f"{title} ended with status {self.process.returncode}; the end of its log:\n{tail}"
+        status = self.process.returncode
+        return f"{self.title} ended with status {status}; the end of its log:\n{tail}"
 
     async def stop(self, drain_s: float) -> None:
         """Send SIGTERM, and SIGKILL if the process does not end in time."""

@@ -26,6 +26,7 @@ from gymmesh_discovery.http_sd import PATH
 from gymmesh_mesh.config import MeshConfig
 from gymmesh_mesh.processes.process import ServiceInfo, StartError, end, log_lines, start_beside
 from gymmesh_runtime.addresses import free_port
+from gymmesh_runtime.text import IN_LINES
 from gymmesh_runtime.timers import cancel_and_wait
 
 #: Recording rules and alerts, made from the metrics' names by deploy/observe.
@@ -171,7 +172,7 @@ async def _until_ready(process: Process, address: str, tail: deque[str]) -> None
 
 async def _watch(process: Process, tail: deque[str]) -> None:
     await process.wait()
-    _log.warning("%s", _end(process, tail))
+    _log.warning("%s", _end(process, tail), extra=IN_LINES)
 
 
 def _end(process: Process, tail: deque[str]) -> str:

@@ -15,6 +15,7 @@ from gymmesh_runtime.text.faults import (
     traceback_id,
 )
 from gymmesh_runtime.text.plain_text import (
+    IN_LINES,
     PlainFormatter,
     laid_out,
     one_line,
@@ -24,6 +25,7 @@ from gymmesh_runtime.text.plain_text import (
 from gymmesh_runtime.text.secrets import mask_secrets, remember_secret, secret_masked
 
 __all__ = [
+    "IN_LINES",
     "PlainFormatter",
     "describe",
     "laid_out",

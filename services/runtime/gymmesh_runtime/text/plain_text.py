@@ -21,6 +21,9 @@ _HOSTILE: Final = (
 _ONE_LINE: Final = re.compile(f"[{_HOSTILE}]")
 _LAID_OUT: Final = re.compile(rf"(?![\n\t])[{_HOSTILE}]")
 
+IN_LINES: Final = {"in_lines": True}
+"""The `extra` of a log record that has a text of several lines, such as the end of a log."""
+
 
 def one_line(text: str) -> str:
     """Text on one line, without characters that a terminal would interpret."""
@@ -47,11 +50,15 @@ def plain_json(text: str) -> str:
 class PlainFormatter(logging.Formatter):
     """Formats a log record on one line, with the following lines (a traceback) indented. So no part
     of a message or an exception looks like another record.
+
+    A message's own line breaks are escaped. With `extra=IN_LINES`, its further lines are indented.
     """
 
     def format(self, record: logging.LogRecord) -> str:
         copy = logging.makeLogRecord(record.__dict__)
-        copy.msg, copy.args = one_line(record.getMessage()), None
+        message = record.getMessage()
+        in_lines = getattr(record, "in_lines", False)
+        copy.msg, copy.args = laid_out(message) if in_lines else one_line(message), None
         first, *rest = super().format(copy).split("\n")
         return "\n".join([one_line(first), *(f"    {one_line(line)}" for line in rest)])
 

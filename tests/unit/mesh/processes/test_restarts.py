@@ -11,6 +11,7 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 
@@ -21,6 +22,7 @@ from gymmesh_mesh.processes import restarting
 from gymmesh_mesh.processes.restarting import RestartedProcess
 from gymmesh_model.config import ModelConfig
 from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.text import PlainFormatter
 from tests.support.ports import free_port
 from tests.support.rollouts import make_task
 
@@ -30,6 +32,12 @@ pytestmark = pytest.mark.long
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(restarting, "_FIRST_RESTART_S", 0.05)
+
+
+def fetch(address: str) -> bytes:
+    with urlopen(f"http://{address}/metrics", timeout=30) as answer:
+        body: bytes = answer.read()
+    return body
 
 
 def config_of(folder: Path, **settings: Any) -> MeshConfig:
@@ -56,9 +64,10 @@ async def test_each_service_is_started_again_at_its_address(
             while {one.pid for one in mesh.infos} & old:  # noqa: ASYNC110  # there is no event
                 await asyncio.sleep(0.05)
         after = {one.kind: one for one in mesh.infos}
-        assert {kind: one.address for kind, one in after.items()} == {
-            kind: one.address for kind, one in before.items()
-        }
+        for one in ("address", "metrics_address"):
+            assert {kind: getattr(info, one) for kind, info in after.items()} == {
+                kind: getattr(info, one) for kind, info in before.items()
+            }
         assert not kept.done()
         async with remote(mesh.address_of("agent")) as outside:
             (agent,) = outside.directory.instances()
@@ -66,23 +75,32 @@ async def test_each_service_is_started_again_at_its_address(
                 agent_pb2.GetAgentRequest(), timeout=60
             )
             assert about.name == "tool_loop"
-        assert caplog.text.count("restart 1 of 1") == 4
+        said = [record for record in caplog.records if "restart 1 of 1" in record.getMessage()]
+        assert len(said) == 4
+        plain = PlainFormatter().format(next(one for one in said if "'policy'" in one.getMessage()))
+        first, *log = plain.splitlines()
+        assert first.endswith("service 'policy' ended with status -9; the end of its log:")
+        assert log
+        model = after["model"]
+        assert f"service 'policy' was restarted; the new pid is {model.pid}" in caplog.text
+        assert b"gymmesh_" in await asyncio.to_thread(fetch, model.metrics_address)
         os.kill(after["model"].pid, signal.SIGKILL)
-        said = await asyncio.wait_for(kept, 60)
-        assert "the model service 'policy' ended with status -9" in said
-        assert "the process was already restarted 1 times" in said
+        why = await asyncio.wait_for(kept, 60)
+        assert "the model service 'policy' ended with status -9" in why
+        assert "the process was already restarted 1 times" in why
 
 
 @pytest.fixture
 def squatter(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[socket.socket]]:
-    """Listens at the old port of every process before it is started again."""
+    """Listens at the old ports of every process before it is started again."""
     held: list[socket.socket] = []
     start_again = RestartedProcess._start_again
 
     async def taken_first(process: RestartedProcess) -> str:
-        (address,) = [one.address for one in process.infos if one.address]
-        host, _, port = address.rpartition(":")
-        held.append(socket.create_server((host, int(port))))
+        (info,) = process.infos
+        for address in (info.address, info.metrics_address):
+            host, _, port = address.rpartition(":")
+            held.append(socket.create_server((host, int(port))))
         return await start_again(process)
 
     monkeypatch.setattr(RestartedProcess, "_start_again", taken_first)
@@ -104,10 +122,14 @@ async def test_a_port_that_somebody_else_took_is_given_up_for_another(
             while {one.address for one in before} & {one.address for one in mesh.infos}:
                 assert not kept.done(), kept.result()
                 await asyncio.sleep(0.05)
-        assert len(squatter) == 2
+        assert len(squatter) == 4
+        after = {one.kind: one for one in mesh.infos}
         for one in before:
-            now = mesh.address_of(one.kind)
-            assert f"at {one.address}. The service's new address is {now}" in caplog.text
+            now = after[one.kind]
+            assert f"at {one.address}. The service's new address is {now.address}" in caplog.text
+            moved = f"at {one.metrics_address}. The new one is {now.metrics_address}"
+            assert moved in caplog.text
+            assert b"gymmesh_" in await asyncio.to_thread(fetch, now.metrics_address)
         registry = f"discovery://{mesh.address_of('discovery')}/tool_loop"
         async with discovered(read_target(registry, MeshConfig().discovery)) as outside:
             run = Collector(outside.agents.connect, MemoryOutput(), CollectOptions())
@@ -129,7 +151,7 @@ async def test_a_port_that_others_rely_on_is_named_when_it_is_taken(
         said = await asyncio.wait_for(mesh.wait_for_death(), 60)
     assert f"could not start: cannot listen on {before.address}: the port is taken" in said
     assert "the process was already restarted 1 times" in said
-    assert len(squatter) == 1
+    assert len(squatter) == 2
 
 
 async def test_without_restarts_a_death_is_the_end(tmp_path: Path) -> None:
