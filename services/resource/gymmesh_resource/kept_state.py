@@ -6,6 +6,7 @@ Python values are an object with one key that begins with `$`:
     {"$counter": [["apple", 2]]}            a Counter; also `$dict`, `$tuple`, `$set`, …
     {"$dataclass": "Desk", "fields": {…}}   a dataclass that the environment's module knows by name
     {"$enum": "Side.LEFT"}                  a member of such an enum
+    {"$date": "2026-07-01"}                 a date; also `$time`, `$decimal`, `$uuid`, `$path`, …
 
 Rows are untrusted: reading them creates only these values, and calls no code of the author.
 """
@@ -18,9 +19,13 @@ import math
 import sys
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from enum import Enum
+from pathlib import Path, PurePosixPath
 from types import ModuleType, SimpleNamespace
 from typing import Any, Final
+from uuid import UUID
 
 from gymmesh_responses import CodecError, dumps, loads
 
@@ -38,6 +43,27 @@ _MAKES: Final[dict[str, Callable[[Iterable[Any]], Any]]] = {
     **{name: kind for kind, name in _LISTS.items()},
     "$dict": dict,
     "$counter": lambda pairs: Counter(dict(pairs)),
+}
+# Values that are kept as a text, and what reads it.
+_TEXTS: Final[dict[type, str]] = {
+    date: "$date",
+    time: "$time",
+    datetime: "$datetime",
+    timedelta: "$timedelta",
+    Decimal: "$decimal",
+    UUID: "$uuid",
+    type(Path()): "$path",
+    PurePosixPath: "$purepath",
+}
+_OF_TEXT: Final[dict[str, Callable[[str], Any]]] = {
+    "$date": date.fromisoformat,
+    "$time": time.fromisoformat,
+    "$datetime": datetime.fromisoformat,
+    "$timedelta": lambda text: timedelta(*map(int, text.split())),
+    "$decimal": Decimal,
+    "$uuid": UUID,
+    "$path": Path,
+    "$purepath": PurePosixPath,
 }
 
 
@@ -124,6 +150,8 @@ class _Writing:
             return value
         if kind is bytes:
             return {"$bytes": base64.b64encode(value).decode()}
+        if kind in _TEXTS:
+            return {_TEXTS[kind]: _text_of(value, _TEXTS[kind], place)}
         if kind is list:
             return self._items(value, place, depth)
         if kind in _LISTS:
@@ -186,6 +214,18 @@ class _Writing:
         }
 
 
+def _text_of(value: Any, tag: str, place: str) -> str:
+    """The text of a value of `_TEXTS`. Raises NotKept if it does not give the value back."""
+    if isinstance(value, timedelta):
+        text = f"{value.days} {value.seconds} {value.microseconds}"
+    else:
+        text = value.isoformat() if isinstance(value, date | time) else str(value)
+    # Such as a time zone with a name: a text has only its offset.
+    if repr(_OF_TEXT[tag](text)) != repr(value):
+        raise NotKept(f"{place} is {value!r}, which can't be read back from a text")
+    return text
+
+
 def _read(value: Any, names: StateClasses, depth: int) -> Any:
     if depth > 3 * _DEEPEST:
         raise ValueError("the state is nested too deeply")
@@ -199,6 +239,8 @@ def _read(value: Any, names: StateClasses, depth: int) -> Any:
     held = value[tag]
     if tag == "$bytes":
         return base64.b64decode(str(held), validate=True)
+    if tag in _OF_TEXT:
+        return _of_text(tag, str(held))
     if tag == "$enum":
         name, _, member = str(held).rpartition(".")
         kind = names.find(name)
@@ -216,6 +258,14 @@ def _read(value: Any, names: StateClasses, depth: int) -> Any:
         return _MAKES[tag](content)
     except TypeError as error:
         raise ValueError(f"{tag}: {error}") from None
+
+
+def _of_text(tag: str, text: str) -> Any:
+    """The value that `_text_of` wrote. Raises ValueError."""
+    try:
+        return _OF_TEXT[tag](text)
+    except (ArithmeticError, TypeError) as error:  # a Decimal's errors are arithmetic ones
+        raise ValueError(f"{tag}: {text[:80]!r} is not such a value: {error}") from None
 
 
 def _dataclass(kind: Any, fields: Any) -> Any:

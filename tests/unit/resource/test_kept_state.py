@@ -7,8 +7,13 @@ import sqlite3
 from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, time, timedelta, timezone
+from decimal import Decimal
 from enum import Enum
+from pathlib import Path, PurePosixPath
 from typing import Any
+from uuid import UUID
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -79,6 +84,13 @@ FULL.note = "written later"
         None,
         "lone \ud800",
         2**70,
+        date(2026, 7, 1),
+        {"start": time(9, 30), "end": time(9, 30, 0, 1, tzinfo=UTC)},
+        [datetime(2026, 7, 1, 9, tzinfo=UTC), datetime(2026, 7, 1, 9, 0, 0, 5)],
+        datetime(2026, 7, 1, 9, tzinfo=timezone(timedelta(hours=-3, minutes=-30))),
+        (timedelta(days=-2, microseconds=3), timedelta.max),
+        {Decimal("1.50"): UUID(int=7)},
+        (Path("a/b.txt"), PurePosixPath("/c"), Path()),
     ],
 )
 def test_a_state_comes_back_as_it_was(state: Any) -> None:
@@ -106,6 +118,8 @@ def test_what_json_cannot_hold_is_named() -> None:
         ([float("nan")], "state[0] is nan"),
         (endless, "nested deeper than 64"),
         (defaultdict(lambda: 1), "a defaultdict of <lambda>"),
+        ([datetime(2026, 7, 1, tzinfo=ZoneInfo("Europe/Berlin"))], "can't be read back"),
+        (time(2, 30, fold=1), "can't be read back from a text"),
     ):
         with pytest.raises(NotKept) as raised:
             state_to_json(state, HERE, 10_000)
@@ -133,6 +147,13 @@ def test_a_state_that_is_too_large_is_not_kept(state: Any) -> None:
         b'{"$eval": "1"}',
         b'{"$defaultdict": [], "of": "eval"}',
         b'{"$bytes": "***"}',
+        b'{"$date": "tomorrow"}',
+        b'{"$time": 7}',
+        b'{"$timedelta": "1e9"}',
+        b'{"$timedelta": "99999999999 0 0"}',
+        b'{"$timedelta": "1 2 3 4 5 6 7 8"}',
+        b'{"$decimal": "one"}',
+        b'{"$uuid": {}}',
         b'{"$dataclass": ["Basket"], "fields": {}}',
         b"[" * 500 + b"]" * 500,
     ],

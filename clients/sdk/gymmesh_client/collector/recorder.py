@@ -72,6 +72,7 @@ class Recorder:
         await self.output.completed(rollout_id, attempt, line)
         self.stored(rollout_id, attempt)
         self._tell_new_version(counted)
+        self._tell_state_omitted(counted)
         self.tally.add(counted)
         self._completed.inc()
         self._input.inc(_countable(counted.input_tokens))
@@ -94,6 +95,18 @@ class Recorder:
                 judge,
                 version,
                 ", ".join(sorted(known)),
+            )
+
+    def _tell_state_omitted(self, counted: Counted) -> None:
+        """Log, once for each environment of a run, that a final state is not kept."""
+        name = counted.judge.name
+        if counted.state_omitted and name not in self.tally.states_omitted:
+            _LOG.warning(
+                "the final state of sessions of %s is not kept, so gym-cli reverify can't give it "
+                "to a verifier: %s. If no later verdict needs the state, set keep_state = False "
+                "in the class",
+                name,
+                counted.state_omitted,
             )
 
     def _tell_work_elsewhere(self, parts: RolloutParts) -> None:

@@ -108,6 +108,7 @@ def completed_line(task: pb.Task, parts: RolloutParts) -> tuple[bytes, Counted]:
         verdict.explanation,
         reading.endpoint_us,
         reading.retries,
+        verified.final_state.omitted if verified.HasField("final_state") else "",
     )
 
 

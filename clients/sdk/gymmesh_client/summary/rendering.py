@@ -39,6 +39,9 @@ def render(summary: RunSummary, again: str = "") -> str:
     if tally.unjudged:
         lines.append(f"unjudged      {_counted(tally.unjudged)}")
     lines += [f"mixed         verdicts of {one}" for one in mixed_versions(tally.verdicts)]
+    for name, count in sorted(tally.states_omitted.items()):
+        rollouts = f"{count} rollout{'' if count == 1 else 's'}"
+        lines.append(f"not kept      state of {rollouts} of {name}: {tally.state_reasons[name]}")
     if tally.work_elsewhere:
         lines.append(f"check         {tally.work_elsewhere}")
     if tally.failures:

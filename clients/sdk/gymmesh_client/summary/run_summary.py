@@ -113,6 +113,7 @@ class RunSummary:
             "stop_reasons": dict(sorted(tally.stop_reasons.items())),
             "failures": dict(sorted(tally.failures.items())),
             "causes": dict(sorted(tally.causes.items())),
+            "states_not_kept": dict(sorted(tally.states_omitted.items())),
             "input_tokens": tally.input_tokens,
             "output_tokens": tally.output_tokens,
             "groups": None if self.groups is None else dict(self.groups),
@@ -131,9 +132,12 @@ def summarize(
     repeats: int,
     output: str,
     failures_output: str,
+    tasks: int | None = None,
     **more: Any,
 ) -> RunSummary:
-    """The summary of a run with `repeats` rollouts per task."""
+    """The summary of a run with `repeats` rollouts per task. `tasks`: the number of the run's
+    tasks, if an earlier session had other repeats or other tasks.
+    """
     counts = [(n, c) for n, c in tally.per_task.values()]
     pass_at, over = pass_at_each(counts, repeats), tasks_at_each(counts, repeats)
     return RunSummary(
@@ -143,7 +147,7 @@ def summarize(
         pass_at,
         output,
         failures_output,
-        tasks=requested // max(1, repeats),
+        tasks=requested // max(1, repeats) if tasks is None else tasks,
         pass_at_tasks=over,
         **more,
     )

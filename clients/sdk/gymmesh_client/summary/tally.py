@@ -60,6 +60,7 @@ class Counted(msgspec.Struct, frozen=True, gc=False):
     explanation: str = ""  # of the verdict
     endpoint_us: int = 0  # that its model calls were at endpoints
     model_retries: Mapping[str, int] = {}  # retries of its model calls, by reason
+    state_omitted: str = ""  # why the row has no final state, where one was to be kept
 
 
 def counted(row: Mapping[str, Any]) -> Counted:
@@ -76,6 +77,7 @@ def counted(row: Mapping[str, Any]) -> Counted:
             endpoint_us += call.get("endpoint_us") or 0
             retries.update(call.get("retries") or {})
     reward, verdict = row.get("reward"), row.get("verification") or {}
+    state = row.get("final_state")
     return Counted(
         str(row.get("task_id")),
         str(row.get("stop_reason")),
@@ -87,6 +89,7 @@ def counted(row: Mapping[str, Any]) -> Counted:
         explanation=str(verdict.get("explanation") or ""),
         endpoint_us=endpoint_us,
         model_retries=dict(retries),
+        state_omitted=str(state.get("omitted") or "") if isinstance(state, dict) else "",
     )
 
 
@@ -125,6 +128,10 @@ class Tally:
     endpoint_us: int = 0
     first_failure: str = ""
     explained: list[str] = field(default_factory=list)  # the first rewards that are not positive
+    # By environment, the rollouts whose final state was to be kept and was not, and why the first
+    # of them was not.
+    states_omitted: Counter[str] = field(default_factory=Counter)
+    state_reasons: dict[str, str] = field(default_factory=dict)
     # Of the first rollout whose program's work may not be what is judged.
     work_elsewhere: str = ""
     per_task: dict[str, list[int]] = field(default_factory=dict)
@@ -151,6 +158,9 @@ class Tally:
         else:
             self.endpoint_us += one.endpoint_us
             self.new_output_tokens += one.output_tokens
+        if one.state_omitted:
+            self.states_omitted[one.judge.name] += 1
+            self.state_reasons.setdefault(one.judge.name, one.state_omitted)
         if one.reward is None:
             self.unjudged[one.status] += 1
             return
