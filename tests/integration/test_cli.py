@@ -55,6 +55,14 @@ async def test_collect(bench: Bench) -> None:
     assert not bench.failures.exists()
 
 
+async def test_a_run_resumed_with_fewer_repeats_or_tasks_has_its_tasks(bench: Bench) -> None:
+    assert (await gym(*bench.collect("--num-repeats", "2"))).code == 0
+    for fewer in (["--num-repeats", "1"], ["--num-repeats", "2", "--limit", "2"]):
+        done = await gym("collect", "--resume", "-o", bench.output, *fewer)
+        assert done.code == 0, done.err
+        assert "pass@1        0.500" in done.out.splitlines()
+
+
 async def test_orders_and_an_earlier_runs_lengths_are_taken(bench: Bench) -> None:
     # One at a time, as rows come in the order in which rollouts end.
     ordered = bench.collect("--order", "interleaved", "-n", "2", "--concurrency", "1")

@@ -11,12 +11,14 @@ from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
+from gymmesh_cli.collect.earlier import Earlier, requested
+from gymmesh_cli.collect.handing_over import hand_over
 from gymmesh_cli.collect.progress import Progress
 from gymmesh_cli.collect.resuming import resume_command
 from gymmesh_cli.options import OutputOptions, StreamAddress, TrackOptions
-from gymmesh_cli.shared.interrupts import interrupting, on_interrupt
+from gymmesh_cli.shared.interrupts import interrupting
 from gymmesh_cli.shared.session import MeshPlan
 from gymmesh_cli.shared.task_choice import TaskChoice, choose_tasks, refuse_pipe
 from gymmesh_cli.terminal import (
@@ -62,8 +64,6 @@ from gymmesh_runtime.serving import run as run_loop
 from gymmesh_runtime.telemetry import LogFormat
 from gymmesh_runtime.text import os_reason
 from gymmesh_runtime.timers import cancel_and_wait
-
-_HAND_OVER_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,12 +262,13 @@ async def _collect_with(
     async with AsyncExitStack() as stack:
         # An address that cannot be used is said before there is an output.
         server = await _stream_server(stack, command)
-        output = _prepare(command, chosen, own, identity, tally)
+        earlier = Earlier(tally, set(own))
+        output = _prepare(command, chosen, own, identity, earlier)
         kept_at = summary_path(output.files)
         kept_at.unlink(missing_ok=True)
-        requested = _requested(own, options.repeats, output)
+        count = requested(own, options.repeats, output)
         tasks = TaskFile(reader, _tasks(command), command.limit, chosen.lines_skipped, shard)
-        metrics.COLLECTOR_ROLLOUTS_REQUESTED.set(requested)
+        metrics.COLLECTOR_ROLLOUTS_REQUESTED.set(count)
         kept = await _kept_groups(stack, output, tasks, options)
         collector = Collector(
             partial(mesh.agents.connect, held=True),  # until `stored` says that it is on disk
@@ -280,9 +281,7 @@ async def _collect_with(
         )
         started = time.monotonic()
         shown = output.files.shown
-        run = CollectorRun(
-            collector, requested=requested, shown=shown, identity=identity, tasks=own
-        )
+        run = CollectorRun(collector, requested=count, shown=shown, identity=identity, tasks=own)
         if not command.no_control:
             await _serve(stack, run, shown)
         if server is not None:
@@ -290,13 +289,13 @@ async def _collect_with(
             echo(f"gym-cli: groups for trainers at {server.address}", err=True)
         stack.enter_context(interrupting(collector.interrupt))
         if not command.quiet:
-            await stack.enter_async_context(Progress(requested).shown(collector.figures))
+            await stack.enter_async_context(Progress(count).shown(collector.figures))
         output.describe(
             configuration=command.plan.resolved(),
             options=options,
             tasks=_about_tasks(command, reader, chosen),
             seeds={"tasks_with_seed": chosen.seeded},
-            counts={"requested": requested},
+            counts={"requested": count},
         )
         tracking = None
         if command.track is not None:
@@ -310,8 +309,8 @@ async def _collect_with(
         await collector.run(tasks)
         wall_s = time.monotonic() - started
         if options.hand_out:
-            await _hand_over(collector, shown)
-        summary = _summary(collector, output, chosen, requested, wall_s)
+            await hand_over(collector, shown)
+        summary = _summary(collector, output, chosen, count, wall_s, len(earlier.tasks))
         _keep(kept_at, summary)
         if tracking is not None:
             tracking.sum_up(summary)
@@ -354,9 +353,13 @@ def _open_options(command: CollectCommand) -> OpenOptions:
 
 
 def _prepare(
-    command: CollectCommand, chosen: TaskChoice, own: list[str], identity: RunIdentity, tally: Tally
+    command: CollectCommand,
+    chosen: TaskChoice,
+    own: list[str],
+    identity: RunIdentity,
+    earlier: Earlier,
 ) -> RunOutput:
-    """The output, with `tally` counting the rows that are there already. `own`: the tasks of this
+    """The output, with `earlier` counting the rows that are there already. `own`: the tasks of this
     shard.
     """
     asked = command.output
@@ -368,8 +371,8 @@ def _prepare(
         asked.files,
         identity,
         options,
-        on_row=lambda row: tally.add_row(row, kept=True),
-        on_failure=lambda row: tally.add_failure(row, kept=True),
+        on_row=earlier.add_row,
+        on_failure=earlier.add_failure,
     )
     for notice in output.notices:
         echo(f"gym-cli: {one_line(notice)}", err=True)
@@ -386,7 +389,12 @@ def _prepare(
 
 
 def _summary(
-    collector: Collector, output: RunOutput, chosen: TaskChoice, requested: int, wall_s: float
+    collector: Collector,
+    output: RunOutput,
+    chosen: TaskChoice,
+    requested: int,
+    wall_s: float,
+    tasks: int,
 ) -> RunSummary:
     options = collector.options
     return summarize(
@@ -394,6 +402,7 @@ def _summary(
         requested=requested,
         wall_s=wall_s,
         repeats=options.repeats,
+        tasks=tasks,
         output=output.files.shown,
         failures_output=str(output.files.failures),
         run_id=output.run_id,
@@ -458,41 +467,8 @@ async def _kept_groups(
     return kept
 
 
-async def _hand_over(collector: Collector, shown: str) -> None:
-    """Give the trainer time to take the groups that it has not; Ctrl-C cuts it short."""
-    stream = collector.group_stream
-    # Groups of a rank that dies now still go to the others.
-    lease_s = collector.options.consumer_lease_s if stream.readers == "consumers" else 0.0
-    waiting = asyncio.create_task(_taken(collector, _HAND_OVER_S + lease_s))
-    on_interrupt(waiting.cancel)
-    with contextlib.suppress(asyncio.CancelledError):
-        await waiting
-        stream.end_sharing()
-    left = 0 if stream.delivered else stream.store.unacknowledged
-    if left:
-        echo(
-            f"gym-cli: finished groups that the trainer did not acknowledge: {left}. The "
-            "rows of these groups are on disk. Send the groups again: gym-cli collect "
-            f"--resume --output {shown}",
-            err=True,
-        )
-
-
-async def _taken(collector: Collector, timeout_s: float) -> None:
-    """Wait until a trainer has all groups, and its ranks may know that the run is over."""
-    if await collector.group_stream.emptied(timeout_s):
-        await collector.shared_stream.returned()
-
-
 def _keep(path: Path, summary: RunSummary) -> None:
     try:
         write_summary(path, summary)
     except OSError as error:
         echo(f"gym-cli: {unwritable(path, error)}", err=True)
-
-
-def _requested(ids: list[str], repeats: int, output: RunOutput) -> int:
-    """How many rollouts the run is to have, those that only an earlier run asked for included."""
-    asked = len(ids) * repeats
-    kept = sum(output.has_outcome(task, repeat) for task in ids for repeat in range(repeats))
-    return asked + output.outcomes - kept
