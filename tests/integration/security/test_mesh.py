@@ -65,8 +65,11 @@ async def _addresses_of(process: Process) -> dict[str, str]:
 
 
 def files_of(authority: Authority, pair: Pair, more: str = "") -> str:
-    files = f"authority: {authority.path}, certificate: {pair.certificate}, key: {pair.key}"
-    return f"{{tls: {{{files}}}{more}}}"
+    return f"{{tls: {{{_of_tls(authority, pair)}}}{more}}}"
+
+
+def _of_tls(authority: Authority, pair: Pair) -> str:
+    return f"authority: {authority.path}, certificate: {pair.certificate}, key: {pair.key}"
 
 
 def shown(authority: Authority, pair: Pair | None) -> Sequence[str | Path]:
@@ -100,6 +103,40 @@ async def test_collecting_over_mutual_tls(tmp_path: Path) -> None:
         )
         assert none.code == 2
         none.said(f"{expired.certificate} has expired")
+
+
+async def test_collecting_as_the_ready_line_says(tmp_path: Path) -> None:
+    """Where callers need no certificate, and a token tells collectors from others."""
+    authority = Authority(tmp_path)
+    pair = authority.issue("services")
+    for name in ("services", "collector"):
+        (tmp_path / f"{name}.token").write_text(f"a-token-of-the-{name}\n")
+    (tmp_path / "recorded.jsonl").write_text('{"match": "*", "answers": [{"text": "1"}]}\n')
+    (tmp_path / "mesh.yaml").write_text(
+        f"""
+        models: {{policy: {{backend: replay, path: {tmp_path}/recorded.jsonl}}}}
+        mesh: {{drain_s: 2}}
+        security:
+          tls: {{{_of_tls(authority, pair)}, client_certificates: none}}
+          token_file: {tmp_path}/services.token
+          identities:
+            services: {{token_file: {tmp_path}/services.token, may: [register, serve]}}
+            collector: {{token_file: {tmp_path}/collector.token, may: [collect]}}
+        """
+    )
+    process = await start("up", "--config", tmp_path / "mesh.yaml")
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(_READY_S):
+            said = await process.stdout.readuntil(b"gym-cli collect")
+            said = await process.stdout.readline()
+        told = said.decode().replace("FILE", f"{tmp_path}/collector.token").split()[1:]
+        tasks, rows = write_tasks(tmp_path, sums(1)), tmp_path / "rows.jsonl"
+        done = await gym("collect", "-i", tasks, "-o", rows, "-q", *told)
+        assert done.code == 0, done.err
+    finally:
+        process.send_signal(signal.SIGINT)
+        await ended(process)
 
 
 async def test_collecting_as_somebody(tmp_path: Path) -> None:

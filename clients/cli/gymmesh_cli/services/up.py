@@ -208,11 +208,19 @@ def _discovery(found: DiscoveryConfig, where: str | None, binary: str | None) ->
 
 def _shown(config: MeshConfig) -> str:
     """The options by which a collector authenticates itself."""
-    tls = None if config.security is None else config.security.tls
-    if tls is None:
+    security = config.security
+    if security is None:
         return ""
-    own = " --cert FILE --key FILE" if tls.client_certificates == "required" else ""
-    return f" --ca {tls.authority}{own}"
+    options = ""
+    if security.tls is not None:
+        options = f" --ca {security.tls.authority}"
+        if security.tls.client_certificates == "required":
+            options += " --cert FILE --key FILE"
+    collectors = [one for one in security.identities.values() if "collect" in one.may]
+    if any(one.token_file or one.token_sha256 for one in collectors):
+        by_certificate = any(one.certificates for one in collectors)
+        options += " [--token-file FILE]" if by_certificate else " --token-file FILE"
+    return options
 
 
 def as_text(services: list[ServiceInfo], shared: str, shown: str = "") -> str:
