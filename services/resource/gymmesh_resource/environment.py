@@ -328,7 +328,8 @@ class Environment(Generic[S]):
         try:
             return await self.process_pool.run(function, *arguments, timeout=timeout_s)
         except WorkerTimeout:
-            raise TookTooLong(f"took longer than {timeout_s:g} s in a worker process") from None
+            problem = f"took longer than {timeout_s:g} s in a worker process"
+            raise TookTooLong(problem, timeout_s) from None
 
     async def work_on_answer(
         self, function: Callable[[*Ts], T], *arguments: *Ts, cpu_s: float

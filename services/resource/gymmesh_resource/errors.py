@@ -38,7 +38,14 @@ class DefinitionError(ValueError):
 
 
 class TookTooLong(Exception):
-    """A method exceeded its time limit; the caller maps it to an error reason."""
+    """A method exceeded its time limit; the caller maps it to an error reason.
+
+    `limit_s`: the limit in seconds, for the error's metadata.
+    """
+
+    def __init__(self, problem: str, limit_s: float) -> None:
+        self.limit_s = limit_s
+        super().__init__(problem)
 
 
 class WrongResult(ValueError):

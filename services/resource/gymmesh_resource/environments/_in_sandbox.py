@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from gymmesh.errors.v1 import errors_pb2
-from gymmesh_resource import SandboxHandle, ToolError
+from gymmesh_resource import ExecResult, SandboxHandle, ToolError
 from gymmesh_runtime.errors import MeshError
 
 _SHOWN: Final = 16_000  # characters of a command's output that the model sees
+_TOLD: Final = 200  # and those that an error's message has
 _ROOT: Final = "0"
 _NO_USERS: Final = (
     errors_pb2.ERROR_REASON_SANDBOX_OPTION_UNSUPPORTED,
@@ -26,8 +27,7 @@ async def shell_output(sandbox: SandboxHandle, command: str, timeout_s: float) -
         raise ToolError(f"{output}\n(killed after {timeout_s:g} s)".lstrip())
     if result.exit_code == 0:
         return output
-    how = f"signal {result.signal}" if result.exit_code is None else f"exit {result.exit_code}"
-    return f"{output}\n({how})".lstrip()
+    return f"{output}\n({_ended(result)})".lstrip()
 
 
 async def root_of(sandbox: SandboxHandle) -> str:
@@ -47,9 +47,17 @@ async def run_line(
     """Run a shell line of the environment. Raises RuntimeError if the line fails."""
     result = await sandbox.exec(line, timeout_s=timeout_s, user=user, cwd=cwd)
     if not result.ok:
-        raise RuntimeError(
-            f"the command {line!r} failed in the sandbox: {result.error_text.strip()[-200:]}"
-        )
+        raise RuntimeError(f"the command {line!r} failed in the sandbox, {failed_how(result)}")
+
+
+def failed_how(result: ExecResult) -> str:
+    """How a command failed, with the last part of its output, as one clause."""
+    said = (result.text + result.error_text).strip()
+    return f"{_ended(result)}: {said[-_TOLD:]}" if said else f"{_ended(result)}, without output"
+
+
+def _ended(result: ExecResult) -> str:
+    return f"signal {result.signal}" if result.exit_code is None else f"exit {result.exit_code}"
 
 
 def _middle_cut(text: str) -> str:

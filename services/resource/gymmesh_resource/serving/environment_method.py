@@ -88,7 +88,8 @@ class Method:
                 return await work
         except TimeoutError:
             if limit.expired:
-                raise TookTooLong(f"took longer than {self._limit_s:g} s") from None
+                problem = f"took longer than {self._limit_s:g} s"
+                raise TookTooLong(problem, self._limit_s) from None
             raise
         except BaseException as error:
             if (fault := as_exception(error)) is error:

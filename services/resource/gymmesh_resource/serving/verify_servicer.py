@@ -211,11 +211,13 @@ class VerifyServicer:
             self._verdicts("fault").inc()
             # Builtin time-outs too: a verifier's own bound, such as that of a worker process.
             if isinstance(error, TookTooLong | TimeoutError):
-                limit_s = self._served.config.verify_timeout_s
+                # The limit that was exceeded, which may be a shorter one than the environment's.
+                limit_s = error.limit_s if isinstance(error, TookTooLong) else None
                 fault = MeshError(
                     errors_pb2.ERROR_REASON_VERIFIER_TIMEOUT,
                     f"The verifier of {name!r} returned no verdict in time: {error}.",
-                    metadata={"verifier": name, "timeout_s": f"{limit_s:g}"},
+                    metadata={"verifier": name}
+                    | ({} if limit_s is None else {"timeout_s": f"{limit_s:g}"}),
                 )
             else:
                 reason = errors_pb2.ERROR_REASON_VERIFIER_FAULT

@@ -75,6 +75,7 @@ async def test_a_solution_earns_1_and_nothing_0(tmp_path: Path, name: str) -> No
         ('echo \'{"a": "b"}\' >/logs/verifier/reward.json', "not a finite number"),
         ('echo \'{"a": 1, "b": 1}\' >/logs/verifier/reward.json', "set the option 'reward'"),
         ("echo 1 >/logs/verifier/reward.json", "a JSON object whose values are numbers"),
+        ("echo '{}' >/logs/verifier/reward.json", "reward.json is empty"),
         ("echo 1 >/tmp/r; ln -s /tmp/r /logs/verifier/reward.txt", "not a plain file"),
         ("mkdir /logs/verifier/reward.txt", "not a plain file"),
         ("rm -rf /logs/verifier", "neither"),
@@ -90,6 +91,30 @@ async def test_a_reward_that_is_not_there_is_a_failure_and_not_0(
         assert raised.value.reason == FAULT
 
 
+@pytest.mark.parametrize(
+    ("test", "ends"),
+    [
+        ("", "the tests wrote no output."),
+        ("echo oh; echo no", "the tests' output ends: oh no."),
+        # Of four bytes each: the whole message has 2000 bytes.
+        ("for i in $(seq 900); do printf 😀; done; echo the reason", "😀the reason."),
+    ],
+)
+async def test_a_failure_has_the_end_of_the_tests_output(
+    tmp_path: Path, test: str, ends: str
+) -> None:
+    async with opened(tmp_path, {"t": harbor_task(test=f"#!/bin/sh\n{test}\nexit 3\n")}) as desk:
+        with pytest.raises(MeshError) as raised:
+            await desk.rewarded(harbor="t")
+        message = raised.value.message
+        assert message.startswith(
+            "The tests of the task folder 't' gave no reward: the tests wrote"
+        )
+        assert "the tests ended with exit code 3; " in message
+        assert message.endswith(ends), message
+        assert ".py" not in message
+
+
 async def test_tests_that_take_too_long_are_a_failure(tmp_path: Path) -> None:
     tasks = {
         "new": harbor_task(f"{RUNNABLE['text']['task.toml']}[verifier]\ntimeout_sec = 0.5\n",
@@ -101,6 +126,8 @@ async def test_tests_that_take_too_long_are_a_failure(tmp_path: Path) -> None:
             with pytest.raises(MeshError) as raised:
                 await desk.rewarded(harbor=name)
             assert raised.value.reason == errors_pb2.ERROR_REASON_VERIFIER_TIMEOUT
+            assert "their limit of 0.5 s" in raised.value.message
+            assert raised.value.metadata["timeout_s"] == "0.5"
 
 
 @pytest.mark.parametrize("run", ["pytest -rA", f"{'=' * 9} short test summary info {'=' * 9}"])

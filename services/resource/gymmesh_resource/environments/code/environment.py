@@ -62,7 +62,7 @@ class CodeEnvironment(Environment[None]):
     The reward is 1.0 if the program passes all tests of the task, otherwise 0.0.
     """
 
-    version = "2"
+    version = "3"
     references = ("nemo",)
     verify_needs_session = False
     in_order = True
@@ -191,7 +191,7 @@ class CodeEnvironment(Environment[None]):
             explanation=_explained(judgement),
         )
 
-    async def _judged(self, suite: Suite, source: str, any_exit: bool) -> Judgement:
+    async def _judged(self, suite: Suite, source: str, nemo: bool) -> Judgement:
         """The judgement; a program that a busy machine gave too little time is judged again, alone.
 
         Raises TimeoutError where that was not enough.
@@ -209,7 +209,7 @@ class CodeEnvironment(Environment[None]):
                     suite_s=self._suite_s,
                     clock_s=clock_s,
                     last_s=last_s,
-                    any_exit=any_exit,
+                    nemo=nemo,
                 )
 
         async with self._slots.one():

@@ -74,24 +74,25 @@ async def judge(
     suite_s: float,
     clock_s: float = math.inf,
     last_s: float = 0.0,
-    any_exit: bool = False,
+    nemo: bool = False,
 ) -> Judgement:
     """Test a program.
 
     `test_s`: seconds for each test; a task's test code is one test. `suite_s`: seconds for all
     tests. Waiting for a processor does not count in either (see `ProgramTime`). `clock_s`,
-    `last_s`: seconds of the clock for all tests. `any_exit`: `sys.exit(1)` is a normal end.
+    `last_s`: seconds of the clock for all tests. `nemo`: answers are compared as NeMo
+    Gym compares them, and `sys.exit(1)` is a normal end.
 
     Raises `SandboxError`, `TaskInvalid` for test code that does not run, and `Starved` if the
     machine was too busy for a verdict within `clock_s`.
     """
     tests = 1 if isinstance(suite, CheckSuite) else len(suite.cases)
     passed = 0
-    async with _programs(sandbox, suite, limits) as (program, checker):
+    async with _programs(sandbox, suite, limits, nemo) as (program, checker):
         time = ProgramTime((program, checker), suite_s, clock_s, last_s)
         try:
             async with time.limit(test_s):
-                await _load(program, suite, source, any_exit)
+                await _load(program, suite, source, any_exit=nemo)
             if isinstance(suite, CheckSuite):
                 async with time.limit(test_s):
                     await _check(program, checker)
@@ -112,15 +113,15 @@ async def judge(
 
 @asynccontextmanager
 async def _programs(
-    sandbox: Sandbox, suite: Suite, limits: Limits
+    sandbox: Sandbox, suite: Suite, limits: Limits, nemo: bool
 ) -> AsyncIterator[tuple[Running, Running]]:
     """A driver that waits for its order, and a checker that is ready."""
     if isinstance(suite, CheckSuite):
         checker = _python("harness.py", "frames.py")
-        order = {"helpers": suite.prompt, "test": suite.test, "entry": suite.entry}
+        order: dict[str, Any] = {"helpers": suite.prompt, "test": suite.test, "entry": suite.entry}
     else:
         checker = _python("grader.py", "compare.py", "frames.py")
-        order = {"kind": "stdio" if isinstance(suite, StdioSuite) else "call"}
+        order = {"kind": "stdio" if isinstance(suite, StdioSuite) else "call", "nemo": nemo}
     async with sandbox.start(driver(), limits) as program, sandbox.start(checker, limits) as check:
         try:
             async with asyncio.timeout(_START_S):

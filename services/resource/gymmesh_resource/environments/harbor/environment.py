@@ -34,7 +34,12 @@ from gymmesh_resource import (
     Turn,
     Verdict,
 )
-from gymmesh_resource.environments._in_sandbox import root_of, run_line, shell_output
+from gymmesh_resource.environments._in_sandbox import (
+    failed_how,
+    root_of,
+    run_line,
+    shell_output,
+)
 from gymmesh_resource.environments.harbor.artifacts import TakenArtifact, put, take
 from gymmesh_resource.environments.harbor.folders import TaskFolders, filled_in
 from gymmesh_resource.environments.harbor.judging import (
@@ -42,9 +47,11 @@ from gymmesh_resource.environments.harbor.judging import (
     StepVerdict,
     clear_for_next_step,
     collect,
+    fault_of_tests,
     judge,
     leave_trajectory,
     make_folders,
+    no_reward,
     wait_until_healthy,
 )
 from gymmesh_resource.environments.harbor.mcp_servers import TaskServers
@@ -57,6 +64,7 @@ from gymmesh_resource.environments.harbor.specs import NetworkOption, TaskSpecs
 from gymmesh_resource.environments.harbor.steps import below, task_rewards
 from gymmesh_resource.environments.harbor.task import HarborTask, TaskBox, TaskRefused, TaskStep
 from gymmesh_resource.environments.harbor.trajectory import trajectory
+from gymmesh_resource.errors import TookTooLong
 from gymmesh_resource.tools import tool
 from gymmesh_sandbox_access import WORKSPACE
 from gymmesh_sandbox_access.leftovers import SeenProcesses, end_others, running
@@ -95,7 +103,7 @@ class HarborState:
     ended: str = ""
     taken: list[TakenArtifact] | None = None
     judged_apart: int = 0
-    fault: NoReward | TimeoutError | None = None
+    fault: NoReward | TookTooLong | None = None
     said: int = 0
     prepared: bool = False
     servers: TaskServers | None = None
@@ -285,7 +293,7 @@ class HarborEnvironment(Environment[HarborState]):
             return Turn(done=True)
         try:
             verdict = await self._judge_step(session, task, new.items)
-        except (NoReward, TimeoutError) as error:
+        except (NoReward, TookTooLong) as error:
             # A fault of the verifier, and not of this turn.
             state.fault = error
             return Turn(done=True)
@@ -298,6 +306,12 @@ class HarborEnvironment(Environment[HarborState]):
 
     async def verify(self, session: Session[HarborState], rollout: Rollout) -> Verdict:
         """Run the tests of the current step, and those of steps that the agent did not reach."""
+        try:
+            return await self._verdict(session, rollout)
+        except NoReward as error:
+            raise fault_of_tests(session.task.payload[_KEY], error) from None
+
+    async def _verdict(self, session: Session[HarborState], rollout: Rollout) -> Verdict:
         task, state = self._read(session.task), session.state
         if state.fault is not None:
             raise state.fault
@@ -314,8 +328,7 @@ class HarborEnvironment(Environment[HarborState]):
         try:
             chosen = main_reward(rewards, self._reward)
         except NoReward as error:
-            last = verdicts[-1]
-            raise NoReward(f"{error}; {last.note}; the tests' output ends: {last.output}") from None
+            raise no_reward(error, verdicts[-1].note, verdicts[-1].output) from None
         return Verdict(chosen, rewards, _evidence(task, verdicts), _explained(state, rewards))
 
     async def _begin_step(self, session: Session[HarborState], task: HarborTask) -> None:
@@ -330,8 +343,8 @@ class HarborEnvironment(Environment[HarborState]):
         if step.has_setup:
             result = await sandbox.exec(_with_bash("./setup.sh"), timeout_s=_SETUP_S)
             if not result.ok:
-                said = (result.error_text or result.text).strip()[-200:]
-                raise RuntimeError(f"setup.sh of the step {step.name!r} failed: {said}")
+                problem = f"setup.sh of the step {step.name!r} failed, {failed_how(result)}"
+                raise RuntimeError(problem)
         if step.healthcheck is not None:
             await wait_until_healthy(sandbox, step.healthcheck)
         state.before = await running(sandbox, user=root)
@@ -350,7 +363,7 @@ class HarborEnvironment(Environment[HarborState]):
         self, session: Session[HarborState], task: HarborTask, items: Sequence[responses_pb2.Item]
     ) -> StepVerdict:
         """Judges the step under way, in which `items` were said, and notes whether it is the last
-        one. Raises NoReward, TimeoutError, and MeshError of the sandbox.
+        one. Raises NoReward, TookTooLong, and MeshError of the sandbox.
         """
         state = session.state
         step = task.steps[state.step]

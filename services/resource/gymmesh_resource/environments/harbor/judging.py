@@ -22,7 +22,9 @@ from gymmesh_resource.environments.harbor.rewards import (
 from gymmesh_resource.environments.harbor.shell_state import TAKE_UP
 from gymmesh_resource.environments.harbor.task import Healthcheck, HookCommand, TaskTests
 from gymmesh_resource.environments.harbor.trajectory import PATH as TRAJECTORY
+from gymmesh_resource.errors import TookTooLong
 from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.text import mask_secrets, shortened
 from gymmesh_sandbox_access.files import packed
 from gymmesh_sandbox_access.leftovers import SeenProcesses, end_others
 
@@ -33,6 +35,7 @@ _PREPARE_S: Final = 60.0
 _REWARD_BYTES: Final = 1 << 20
 _OUTPUT_BYTES: Final = 16 << 20
 _SHOWN: Final = 2000  # characters of the tests' output that are kept
+_TOLD: Final = 1000  # bytes of it in an error's message, which is limited to 2000
 _UNREADABLE: Final = (
     errors_pb2.ERROR_REASON_SANDBOX_FILE_NOT_FOUND,
     errors_pb2.ERROR_REASON_SANDBOX_FILE_DENIED,
@@ -50,6 +53,27 @@ _FRESH_LOGS: Final = (
 )
 # Scripts without a first line that names an interpreter are bash's.
 _RUN: Final = 'if command -v bash >/dev/null; then bash -c "$1"; else "$1"; fi >"$2" 2>&1'
+
+
+def no_reward(error: NoReward, note: str, output: str) -> NoReward:
+    """The error with what explains it: how the tests ended, and the last part of their output,
+    since the reason is usually in the last lines.
+    """
+    text = " ".join(mask_secrets(output).split())
+    end = text.encode("utf-8", "replace")[-_TOLD:].decode("utf-8", "ignore")
+    if len(end) < len(text):
+        end = f"…{end}"
+    said = f"the tests' output ends: {end}" if text else "the tests wrote no output"
+    return NoReward(f"{shortened(str(error), _TOLD // 2)}; {note}; {said}")
+
+
+def fault_of_tests(task: str, error: NoReward) -> MeshError:
+    """VERIFIER_FAULT for a task folder. It names no place in code, since the tests are at fault."""
+    return MeshError(
+        errors_pb2.ERROR_REASON_VERIFIER_FAULT,
+        f"The tests of the task folder {task!r} gave no reward: {error}.",
+        metadata={"verifier": "harbor", "stage": "verify", "task_folder": task},
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +155,7 @@ async def judge(
 
     env: the tests' variables, filled in. before: processes that may be left when the tests have
     ended. user: of the tests. root: the sandbox's root, or its own user. own_tests: whether what
-    lies at /tests stays. Raises NoReward, TimeoutError, and MeshError of the sandbox.
+    lies at /tests stays. Raises NoReward, TookTooLong, and MeshError of the sandbox.
     """
     await _prepare(sandbox, tests, root, own_tests=own_tests)
     note = await _run(sandbox, tests, env, user)
@@ -145,7 +169,7 @@ async def judge(
         else:
             rewards = read_printed(output, tests.printed)
     except NoReward as error:
-        raise NoReward(f"{error}; {note}; the tests' output ends: {output[-_SHOWN:]}") from None
+        raise no_reward(error, note, output) from None
     return StepVerdict(rewards, note, output[-_SHOWN:])
 
 
@@ -167,7 +191,7 @@ async def _prepare(sandbox: SandboxHandle, tests: TaskTests, root: str, *, own_t
 
 
 async def _run(sandbox: SandboxHandle, tests: TaskTests, env: Mapping[str, str], user: str) -> str:
-    """Runs the tests to their end and says how that was. Raises TimeoutError."""
+    """Runs the tests to their end and says how that was. Raises TookTooLong."""
     line = f"{TAKE_UP}\n{_RUN}" if tests.same_shell else _RUN
     result = await sandbox.exec(
         ["/bin/sh", "-c", line, "tests", f"{TESTS}/{tests.script}", _OUTPUT],
@@ -176,7 +200,8 @@ async def _run(sandbox: SandboxHandle, tests: TaskTests, env: Mapping[str, str],
         user=user,
     )
     if result.timed_out:
-        raise TimeoutError(f"the task's tests took longer than their limit of {tests.time_s:g} s")
+        problem = f"the task's tests took longer than their limit of {tests.time_s:g} s"
+        raise TookTooLong(problem, tests.time_s)
     if result.out_of_memory:
         return "the tests needed more memory than the sandbox has"
     if result.exit_code is None:

@@ -58,7 +58,9 @@ def _of_json(content: bytes) -> dict[str, float]:
         found = loads(content)
     except CodecError as error:
         raise NoReward(f"reward.json is not JSON: {error}") from None
-    if not isinstance(found, dict) or not found:
+    if found == {}:
+        raise NoReward("the JSON object in reward.json is empty")
+    if not isinstance(found, dict):
         raise NoReward("reward.json must be a JSON object whose values are numbers")
     for name, value in found.items():
         # Harbor takes true and false as numbers.

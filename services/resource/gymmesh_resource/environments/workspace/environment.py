@@ -28,7 +28,12 @@ from gymmesh_resource import (
     TaskInvalid,
     Verdict,
 )
-from gymmesh_resource.environments._in_sandbox import root_of, run_line, shell_output
+from gymmesh_resource.environments._in_sandbox import (
+    failed_how,
+    root_of,
+    run_line,
+    shell_output,
+)
 from gymmesh_resource.environments.workspace.commands import CheckResult, run_check
 from gymmesh_resource.environments.workspace.harbor_folder import harbor_files
 from gymmesh_resource.environments.workspace.links import remove_links
@@ -258,8 +263,7 @@ class WorkspaceEnvironment(Environment[WorkspaceState]):
             if result.timed_out:
                 raise TimeoutError(f"setup[{index}] took longer than {row.setup_timeout_s:g} s")
             if not result.ok:
-                how = f"exit {result.exit_code}: {(result.text + result.error_text).strip()[-300:]}"
-                raise TaskInvalid(f"setup[{index}]", f"failed in the sandbox, {how}")
+                raise TaskInvalid(f"setup[{index}]", f"failed in the sandbox, {failed_how(result)}")
 
 
 def _spec(row: WorkspaceRow, network: Reach, *, lent: bool) -> SandboxSpec:
