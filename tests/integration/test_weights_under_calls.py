@@ -12,13 +12,15 @@ import pytest
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.model.v1 import model_pb2
 from gymmesh_model import ModelConfig, ModelService
+from gymmesh_model.backends.generation import Generation, SamplingParams
+from gymmesh_model.backends.tokens_in import TokenBackend
 from gymmesh_responses import text_of
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
 from tests.support.dialogue import Dialogue, ids_of, user
-from tests.support.token_servers import TokenServer
-from tests.support.vllm_server import FakeVllm, decode, says
+from tests.support.token_servers import TokenServer, toy_tokenizer
+from tests.support.vllm_server import FakeVllm, decode, encode, says
 
 BOUND_S = 120.0
 TOY = "tests.support.token_servers:toy_tokenizer"
@@ -244,6 +246,41 @@ async def test_an_abort_without_new_weights_is_a_failure() -> None:
         with pytest.raises(MeshError) as caught:
             await Dialogue(service).ask(user("a"))
     assert caught.value.reason == errors_pb2.ERROR_REASON_MODEL_SERVER_ERROR
+
+
+async def test_what_one_answer_reports_is_not_said_of_other_calls() -> None:
+    """Another server of the engine may still have the version before."""
+    reports: list[tuple[int, int]] = []
+
+    async def generate(prompt: list[int], params: SamplingParams) -> Generation:
+        told, reports[:] = list(reports), []
+        return Generation([*encode("ok"), 2], weights=told)
+
+    backend = TokenBackend(toy_tokenizer(), generate)
+    service = ModelService(ModelConfig(), "policy", "p-0", backend=backend)
+    await service.open(PeerDirectory())
+    await announce(service, 5)
+    reports[:] = [(5, 0), (6, 1)]
+    talk, other = Dialogue(service), Dialogue(service)
+    await talk.ask(user("a"))
+    await other.ask(user("b"))
+    assert spans(talk.captures[0]) == [(5, 0, ""), (6, 1, "")]
+    assert spans(other.captures[0]) == [(5, 0, "")]
+    assert (await about(service)).weights_version == 6  # the newest that is known
+    await announce(service, 6)
+    await other.ask(user("c"))
+    assert spans(other.captures[1]) == [(6, 0, "")]
+    await service.close()
+
+
+async def test_versions_of_a_server_that_names_the_last_one_go_on() -> None:
+    """Nothing is announced: an answer may have begun with the version that was reported before."""
+    async with engine("sglang") as (server, service):
+        talk = Dialogue(service)
+        for version in ("6", "7", "7"):
+            server.version = version
+            await talk.ask(user(version))
+    assert [spans(one) for one in talk.captures] == [[(6, 0, "")], [(6, 0, "")], [(7, 0, "")]]
 
 
 # -- the RPC ----------------------------------------------------------------------------------

@@ -67,6 +67,24 @@ def test_what_a_backend_reports_is_of_the_weights_below_an_adapter() -> None:
     assert (clock.version, clock.adapter) == (4, "a@4")
 
 
+def test_what_an_answer_reports_is_the_newest_version_but_not_that_of_other_calls() -> None:
+    clock = WeightsClock("policy")
+    clock.set(5)
+    told: list[int | None] = []
+    clock.changed = lambda: told.append(clock.version)
+    before = clock.begin()
+    clock.reported(6)
+    clock.reported(5)
+    assert clock.version == 6
+    assert (seen(before), seen(clock.begin())) == ([(5, "")], [(5, "")])
+    with pytest.raises(MeshError, match="version 6 is already loaded"):
+        clock.set(5)
+    clock.follow(6)  # the whole endpoint has it now
+    assert (seen(before), seen(clock.begin())) == ([(5, ""), (6, "")], [(6, "")])
+    assert clock.set(7) == 6
+    assert told == [6, 6, 7]
+
+
 async def test_calls_wait_for_weights_that_are_being_loaded() -> None:
     clock = WeightsClock("policy")
     clock.set(1)

@@ -165,6 +165,7 @@ class CallRunner:
         params, items, settings = self._read(request.params, apart=True)
         while True:
             weights, used = self._weights.begin(), self._weights.current
+            newest = self._weights.version
             call = BackendCall(
                 params,
                 request.rollout_id,
@@ -180,7 +181,7 @@ class CallRunner:
                 scores = await self.backend.score(call, request.continuations)
             finally:
                 self._weights.end(weights)
-            if self._weights.current == used:
+            if (self._weights.current, self._weights.version) == (used, newest):
                 if used is not None:
                     scores.weights_version = used.version
                 return scores
@@ -382,7 +383,7 @@ class CallRunner:
         if told and adapter and not told[-1].adapter:
             del told[:]
         if told and not told[-1].adapter:
-            self._weights.follow(told[-1].version)
+            self._weights.reported(told[-1].version)
         if weights is not None and weights.seen and not told:
             written = len(answer.tokens.output_token_ids) // 4
             written = written or max(0, answer.response.usage.output_tokens)

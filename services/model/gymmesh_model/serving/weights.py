@@ -12,11 +12,15 @@ from gymmesh_runtime.errors import field_invalid
 
 
 class WeightsClock:
-    """The current weights of a model, and those that each running call has seen."""
+    """The current weights of a model, and those that each running call has seen.
+
+    current: what calls are begun with: as announced, or as the whole endpoint has it.
+    """
 
     def __init__(self, model: str) -> None:
         self._model = model
         self.current: WeightsInForce | None = None
+        self._reported: int | None = None  # the newest version that an answer reported
         #: Called after each change of the version.
         self.changed: Callable[[], None] = lambda: None
         self._calls: dict[int, CallWeights] = {}  # by the object's id
@@ -25,8 +29,10 @@ class WeightsClock:
 
     @property
     def version(self) -> int | None:
-        """The current version; None: none is known."""
-        return None if self.current is None else self.current.version
+        """The newest version; None: none is known. A call may be answered by an older one."""
+        announced = None if self.current is None else self.current.version
+        known = [one for one in (announced, self._reported) if one is not None]
+        return max(known, default=None)
 
     @property
     def adapter(self) -> str:
@@ -50,41 +56,56 @@ class WeightsClock:
         """
         previous = self.version
         self.check(version, adapter)
-        new = WeightsInForce(version, adapter)
-        if new != self.current:
-            self.current = new
-            metrics.MODEL_WEIGHTS_VERSION.labels(self._model).set(version)
-            for call in self._calls.values():
-                call.follow(new)
-            self.changed()
+        self._take(WeightsInForce(version, adapter))
         self.go_on()
         return previous
 
     def check(self, version: int, adapter: str) -> None:
-        """Raises FIELD_INVALID for a version lower than the current one, and for the current one
+        """Raises FIELD_INVALID for a version lower than the newest one, and for the newest one
         with another adapter: a version names its adapter.
         """
-        if self.current is None or version > self.current.version:
+        newest = self.version
+        if newest is None or version > newest:
             return
-        if version < self.current.version:
-            raise field_invalid(
-                "version", f"is {version}, but version {self.current.version} is already loaded"
-            )
-        if adapter != self.current.adapter:
-            said = f"the adapter '{self.current.adapter}'" if self.current.adapter else "no adapter"
+        if version < newest:
+            raise field_invalid("version", f"is {version}, but version {newest} is already loaded")
+        if adapter != self.adapter:
+            said = f"the adapter '{self.adapter}'" if self.adapter else "no adapter"
             raise field_invalid(
                 "adapter", f"is '{adapter}', but version {version} is already loaded with {said}"
             )
 
     def follow(self, version: int) -> None:
-        """Takes a version that a backend reports; one lower than the current one says nothing
-        new, since the trainer may have announced the next before the backend shows it. While an
-        adapter generates, what the backend reports is of the weights below it.
+        """Takes a version that the whole endpoint has; one lower than the current one says nothing
+        new, since the trainer may have announced the next before the endpoint shows it. While an
+        adapter generates, what the endpoint has is of the weights below it.
+        """
+        if self.adapter or self.is_loading():
+            return
+        if self.current is None or version > self.current.version:
+            self._take(WeightsInForce(version))
+
+    def reported(self, version: int) -> None:
+        """Takes a version that one answer reports. It is the newest one from now on, but other
+        calls are not said to have it: another server may still have the version before.
         """
         if self.adapter or self.is_loading():
             return
         if self.version is None or version > self.version:
-            self.set(version)
+            self._reported = version
+            self._tell()
+
+    def _take(self, new: WeightsInForce) -> None:
+        if new == self.current:
+            return
+        self.current = new
+        for call in self._calls.values():
+            call.follow(new)
+        self._tell()
+
+    def _tell(self) -> None:
+        metrics.MODEL_WEIGHTS_VERSION.labels(self._model).set(self.version or 0)
+        self.changed()
 
     # -- weights that are being loaded --------------------------------------------------------
 

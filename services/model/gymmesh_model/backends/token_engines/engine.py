@@ -13,6 +13,7 @@ from typing import Any, Final, Generic, TypeVar
 from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh.model.v1 import tokens_pb2
 from gymmesh_model.backends.base import BackendCall, Features
+from gymmesh_model.backends.calls import WeightsInForce
 from gymmesh_model.backends.chat import read_answer
 from gymmesh_model.backends.endpoint import HttpEndpoint, Sendable
 from gymmesh_model.backends.engine import Engine
@@ -71,6 +72,7 @@ class ServerEngine(Engine, BackendFacts):
         self._context = _Learned(self._asked_context, 0)
         self._distribution = _Learned(self._probed, _UNKNOWN)
         self._aborting = set[asyncio.Task[bool]]()
+        self._reported: int | None = None  # the newest version that an answer reported
         self.side_data = protocol.side_data
         self.features = Features(
             pool=self._http.pool, follow_weights=self._follow_weights, adapters=True
@@ -99,6 +101,7 @@ class ServerEngine(Engine, BackendFacts):
             left = deadline - monotonic()
             if left <= 0:
                 raise timed_out(self._name, call.timeout)
+            reported = self._reported
             part = await self._part(
                 answer.prompt,
                 answer.params,
@@ -107,7 +110,8 @@ class ServerEngine(Engine, BackendFacts):
                 logprobs=wanted,
                 experts_from=answer.rows_end(experts_from),
             )
-            answer.add(self._trusted(part, call), call.weights.seen if call.weights else ())
+            seen = call.weights.seen if call.weights else ()
+            answer.add(self._trusted(part, seen, reported), seen)
             if answer.is_whole:
                 break
         if answer.is_unknown and call.weights is not None:
@@ -222,14 +226,23 @@ class ServerEngine(Engine, BackendFacts):
         except AnswerInvalid as error:
             raise answer_invalid(self._name, str(error)) from None
 
-    def _trusted(self, part: Generation, call: BackendCall) -> Generation:
-        """The part without a version that a server reports only when it ends, where the part began
-        with older weights.
+    def _trusted(
+        self, part: Generation, seen: Sequence[WeightsInForce], reported: int | None
+    ) -> Generation:
+        """The part, which counts as the older weights' where it began with them and the server
+        reports a version only when the part ends.
+
+        seen: of the call. reported: the newest version that was reported when the part began; it
+        is what is known where nothing was announced.
         """
-        seen = call.weights.seen if call.weights is not None else ()
-        if not self._protocol.reports_last_version or not seen or len(part.weights) != 1:
+        if not self._protocol.reports_last_version or len(part.weights) != 1:
             return part
-        return replace(part, weights=()) if seen[0].version < part.weights[0][0] else part
+        version = part.weights[0][0]
+        self._reported = max(version, self._reported or 0)
+        before = seen[0].version if seen else reported
+        if before is None or before >= version:
+            return part
+        return replace(part, weights=() if seen else [(before, 0)])
 
     # -- aborts -------------------------------------------------------------------------------
 
