@@ -150,16 +150,28 @@ async def test_rollouts_that_failed_in_the_run_are_named(tmp_path: Path) -> None
                          env={"SUMS_VERSION": "2"})  # fmt: skip
     assert done.code == 3, done.err
     again = "gym-cli collect --resume --output rollouts.jsonl --retry boundary=VERIFIER"
+    accept = "--accept-change environments"
     judged = await reverify(tmp_path, "--dry-run")
-    assert f"not judged    2 failed at VERIFIER; rerun with: {again}\n" in judged.out
+    assert f"not judged    2 failed at VERIFIER; rerun with: {again} {accept}\n" in judged.out
+    # A script that goes on after exit code 0 would train on the others alone.
+    assert judged.code == 3, judged.err
+    same = await reverify(tmp_path, "--dry-run", version="2")
+    assert f"rerun with: {again}\n" in same.out
+    limited = await reverify(tmp_path, "--dry-run", "--limit", "3")
+    assert (limited.code, "not judged" in limited.out) == (0, False)
     document = changed(await reverify(tmp_path, "--dry-run", "--json"))
-    told = {"run": "rollouts.jsonl", "boundary": "VERIFIER", "count": 2, "retry": again}
+    told = {
+        "run": "rollouts.jsonl",
+        "boundary": "VERIFIER",
+        "count": 2,
+        "retry": f"{again} {accept}",
+    }
     assert (document["judged"], document["not_judged"]) == (10, [told])
     asked = ["reverify", "rollouts.failures.jsonl", "--dry-run", *use("Sums")]
     alone = await gym(*asked, cwd=tmp_path)
     assert alone.code == 1
     assert "skipped       failed rollouts (the row of a failed rollout has no final" in alone.out
-    assert f"not judged    2 failed at VERIFIER; rerun with: {again}\n" in alone.out
+    assert f"not judged    2 failed at VERIFIER; rerun with: {again} {accept}\n" in alone.out
     # Another environment has none to judge, and none that failed.
     none = await reverify(tmp_path, "--dry-run", "--environment", "chess")
     none.said("no completed rollouts to score")

@@ -115,11 +115,13 @@ def reverify(dry_run: bool, **asked: Any) -> int:
 
     ROLLOUTS is the --output of `gym-cli collect`, or another file with rows of rollouts. The
     command does not change ROLLOUTS. Each row of the output has the new verdict, and the old
-    verdict in verification.previous. NAME.failures.jsonl has the rollouts that can't be scored,
-    with the causes. These rollouts never count as a reward of 0.
+    verdict in verification.previous. NAME.failures.jsonl has the rollouts whose verifier failed,
+    with the causes. The command counts rollouts that it skips, such as rollouts without a kept
+    state. Neither counts as a reward of 0.
 
-    Exit code 0: all rollouts were scored. 3: some rollouts could not be scored. 1: no rollout was
-    scored. 130: interrupted with Ctrl-C (verdicts that had started are finished).
+    Exit code 0: all selected rollouts were scored. 3: the verifier failed for some rollouts, or
+    some rollouts were skipped or had failed in the run. 1: no rollout was scored. 130: interrupted
+    with Ctrl-C (verdicts that had started are finished).
     """
     from gymmesh_cli.stored.reverifying import ReverifyCommand, reverify_rollouts
 

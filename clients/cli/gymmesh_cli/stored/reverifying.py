@@ -14,7 +14,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanag
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from google.protobuf import json_format
 
@@ -45,7 +45,13 @@ from gymmesh_client.log import latest_session
 from gymmesh_client.log_records import is_run_id
 from gymmesh_client.output import check
 from gymmesh_client.problems import unreadable
-from gymmesh_client.run_file import read_run_file, versions
+from gymmesh_client.run_file import (
+    EnvironmentVersion,
+    Versions,
+    read_run_file,
+    version_changes,
+    versions,
+)
 from gymmesh_client.safe_writes import refuse_inputs
 from gymmesh_data.reverify import (
     Reverification,
@@ -59,6 +65,8 @@ from gymmesh_data.reverify import (
 from gymmesh_mesh.verifying import embedded_environments, judged_by, remote_environments
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.serving import run as run_loop
+
+_NO_VERSIONS: Final[Versions] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,8 +106,10 @@ def reverify_rollouts(command: ReverifyCommand) -> int:
     if not names:
         failed = (f"\n{one['count']} {_why_not(one)}" for one in _not_judged(source))
         return say("".join(["no completed rollouts to score", *failed]), NOTHING_DONE)
-    changes, interrupted = run_loop(_reverify(command, plan, source, names))
-    _report(changes, command, _not_judged(source))
+    changes, judges, interrupted = run_loop(_reverify(command, plan, source, names))
+    # The first rollouts are among those that completed.
+    not_judged = _not_judged(source, judges) if command.limit is None else []
+    _report(changes, command, not_judged)
     if interrupted:
         return say("interrupted; resume with --resume", INTERRUPTED)
     if not changes.judged:
@@ -107,12 +117,13 @@ def reverify_rollouts(command: ReverifyCommand) -> int:
         return say(
             f"no rollout was judged{f'; the first failure: {first}' if first else ''}", NOTHING_DONE
         )
-    return WITH_FAILURES if changes.failed else DONE
+    return WITH_FAILURES if changes.failed or changes.skipped or not_judged else DONE
 
 
 async def _reverify(
     command: ReverifyCommand, plan: MeshPlan, source: Source, names: frozenset[str]
-) -> tuple[VerdictChanges, bool]:
+) -> tuple[VerdictChanges, Versions, bool]:
+    """The verdicts, the versions of the environments that gave them, and whether Ctrl-C came."""
     changes, output, tasks = VerdictChanges(), None, None
     async with AsyncExitStack() as stack:
         if command.output is not None:
@@ -131,7 +142,15 @@ async def _reverify(
         stack.push_async_callback(judging.close)
         with _interrupts_of(judging):
             await judging.run()
-        return changes, judging.stopped
+        # The versions of another verifier say nothing about the run's environments.
+        judges = {} if command.verifier else _versions(verifiers)
+        return changes, judges, judging.stopped
+
+
+def _versions(verifiers: Verifiers) -> Versions:
+    return {
+        name: frozenset({EnvironmentVersion.of(about)}) for name, about in verifiers.about.items()
+    }
 
 
 def _environments(
@@ -276,14 +295,20 @@ def _interrupts_of(judging: Reverification) -> Iterator[None]:
         yield
 
 
-def _not_judged(source: Source) -> list[dict[str, Any]]:
-    """The failed rollouts of the source's runs: counts by boundary, and how to run them again."""
+def _not_judged(source: Source, judges: Versions = _NO_VERSIONS) -> list[dict[str, Any]]:
+    """The failed rollouts of the source's runs: counts by boundary, and how to run them again.
+
+    judges: the versions of the environments as they are now, where they are known.
+    """
     found: list[dict[str, Any]] = []
     for run, counts in source.failed().items():
-        about = read_run_file(OutputFiles(run).run)
+        about, session = read_run_file(OutputFiles(run).run), latest_session(OutputFiles(run))
+        was = RunIdentity.of_session(session or {}).environments
         for boundary, count in sorted(counts.items()):
             again = ["gym-cli", "collect", "--resume", "--output", str(run)]
             again += ["--retry", f"boundary={boundary}" if boundary else "failed"]
+            if version_changes(was, judges):
+                again += ["--accept-change", "environments"]
             # Only `collect` can run a rollout again, and only in a run of its own.
             retry = None if "reverified" in about else shlex.join(again)
             found.append({"run": str(run), "boundary": boundary, "count": count, "retry": retry})

@@ -15,6 +15,9 @@ _MOST_KINDS: Final = 12
 _MOST_SHOWN: Final = 10
 _MOST_DIFFERENCES: Final = 100
 _MOST_ROLLOUTS: Final = 1000
+# Reasons in `left_out` of rollouts that were not to be judged.
+OTHER_ENVIRONMENTS: Final = "of other environments"
+DUPLICATES: Final = "duplicates in the source"
 _COUNTS: Final = ("judged", "changed", "raised", "lowered", "failed")
 
 
@@ -128,6 +131,12 @@ class VerdictChanges:
     def changed(self) -> int:
         """Verdicts that changed, in all."""
         return sum(one.changed for one in self.environments.values())
+
+    @property
+    def skipped(self) -> int:
+        """Rollouts that were to be judged and were skipped, such as those without a state."""
+        not_asked_for = self.left_out[OTHER_ENVIRONMENTS] + self.left_out[DUPLICATES]
+        return self.left_out.total() - not_asked_for
 
     @property
     def failed(self) -> int:

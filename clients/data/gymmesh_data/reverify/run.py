@@ -21,7 +21,7 @@ from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh.verify.v1 import verify_pb2
 from gymmesh_client import RunOutput, UserError
 from gymmesh_client.rollout_ids import rollout_key
-from gymmesh_data.reverify.changes import VerdictChanges
+from gymmesh_data.reverify.changes import DUPLICATES, OTHER_ENVIRONMENTS, VerdictChanges
 from gymmesh_data.reverify.judged_row import judged_row, last_reward, unjudged_row
 from gymmesh_data.reverify.sources import Source
 from gymmesh_data.reverify.stored_task import (
@@ -157,7 +157,7 @@ class Reverification:
                 return
             if rollout.failed or not self.source.takes(rollout):
                 if not full:
-                    why = _FAILED if rollout.failed else "of other environments"
+                    why = _FAILED if rollout.failed else OTHER_ENVIRONMENTS
                     self.changes.left_out[why] += 1
                 continue
             job = _RolloutJob(rollout, path, self.source.environment_of(rollout), "")
@@ -183,7 +183,7 @@ class Reverification:
         name = rollout.rollout_id or made
         key = rollout_key(name)
         if key in self._seen:
-            self.changes.left_out["duplicates in the source"] += 1
+            self.changes.left_out[DUPLICATES] += 1
             return None
         self._seen.add(key)
         return name
