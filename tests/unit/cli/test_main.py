@@ -156,7 +156,20 @@ def test_progress_in_words() -> None:
         ({"width": 2}, "at most 2 now, 4 requested"),
         ({"queued": 1, "ending": 3, "retrying": 5}, "queued at agents 1  being written 3"),
         ({"state": "paused"}, "paused; resume with: gym-cli runs resume"),
-        ({"state": "draining", "why": "drained"}, "draining (drained); press Ctrl-C again to stop"),
+        (
+            {"state": "draining", "why": "drained"},
+            "draining (after gym-cli runs drain); Ctrl-C cancels the rollouts in flight after "
+            "--grace seconds",
+        ),
+        (
+            {"state": "draining", "why": "drained", "interrupted": True},
+            "draining (after Ctrl-C); Ctrl-C again cancels the rollouts in flight at once",
+        ),
+        (
+            {"state": "draining", "why": "the run reached its deadline of 5 s"},
+            "draining (the run reached its deadline of 5 s); Ctrl-C cancels",
+        ),
+        ({"state": "draining", "why": "cancelled"}, "ending (after gym-cli runs cancel)"),
         ({"away": ("agent 'tool_loop'",)}, "waiting for agent 'tool_loop'"),
         ({"groups": 16, "held": True}, "no new groups: the trainer has not acknowledged"),
     ],

@@ -388,7 +388,10 @@ async def test_a_second_interrupt_does_not_wait(tmp_path: Path) -> None:
     run, files = collector(tmp_path, Stuck(), grace_s=3600.0)
     going = asyncio.create_task(run.run(tasks(3)))
     await asyncio.wait_for(started.wait(), 60)
+    run.drain()
+    assert not run.figures().interrupted
     run.interrupt()
+    assert run.figures().interrupted
     await asyncio.sleep(0.05)
     assert not going.done()
     run.interrupt()

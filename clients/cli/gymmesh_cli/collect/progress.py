@@ -111,7 +111,7 @@ def _trouble(figures: Figures) -> str:
     if figures.state == "paused":
         parts.append("paused; resume with: gym-cli runs resume")
     elif figures.state == "draining":
-        parts.append(f"draining ({figures.why}); press Ctrl-C again to stop")
+        parts.append(_draining(figures))
     if figures.held:
         parts.append("no new groups: the trainer has not acknowledged the finished groups")
     if figures.away:
@@ -128,6 +128,16 @@ def _trouble(figures: Figures) -> str:
             worst = ", ".join(f"{cause} {count}" for cause, count in counts.most_common(3))
             parts.append(f"{name}: {worst}")
     return "  ".join(parts)
+
+
+def _draining(figures: Figures) -> str:
+    """Who ends the run, and what the next Ctrl-C does."""
+    if figures.why == "cancelled":
+        return "ending (after gym-cli runs cancel)"
+    if figures.interrupted:
+        return "draining (after Ctrl-C); Ctrl-C again cancels the rollouts in flight at once"
+    why = "after gym-cli runs drain" if figures.why == "drained" else figures.why
+    return f"draining ({why}); Ctrl-C cancels the rollouts in flight after --grace seconds"
 
 
 def _left(figures: Figures, total: int) -> str:

@@ -317,6 +317,7 @@ class Collector:
             tally=self.tally,
             state=self.state,
             why=self.why,
+            interrupted=self.interrupted,
             in_flight=in_flight,
             queued=min(in_flight, self._load.waiting),
             ending=max(0, len(self._workers.attempts) - in_flight),

@@ -20,6 +20,7 @@ class Figures:
         tally: counts of outcomes; the collector's own object, which changes.
         state: running, paused, draining, finished or stopped.
         why: why the run ends, or ended, before every rollout had an outcome; otherwise empty.
+        interrupted: whether a signal asked for the end; the next one cancels what is in flight.
         in_flight: attempts that agents run, or hold in their queues.
         queued: how many of `in_flight` wait in the agents' queues.
         ending: ended attempts whose outcomes are being scored or written.
@@ -48,6 +49,7 @@ class Figures:
     held: bool
     rollouts_per_s: float
     tokens_per_s: float
+    interrupted: bool = False
 
     def seconds_left(self, requested: int) -> float | None:
         """Seconds until this many rollouts have an outcome, at the current rate; None: unknown."""

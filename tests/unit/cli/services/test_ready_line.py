@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 
 from gymmesh_cli.services.up import _shown
@@ -31,7 +33,7 @@ _BY_CERTIFICATE = IdentityConfig(certificates=("collector",), may=("collect",))
     ],
 )
 def test_the_options_by_which_collectors_are_recognised(
-    certificates: str | None, collectors: list[IdentityConfig], options: str
+    certificates: Literal["required", "none"] | None, collectors: list[IdentityConfig], options: str
 ) -> None:
     tls = certificates and TlsConfig(authority="ca.pem", client_certificates=certificates)
     identities = {"services": _SERVICES}
