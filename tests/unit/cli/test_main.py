@@ -204,7 +204,7 @@ def test_causes_in_words() -> None:
     tally.add_retry(pb.BOUNDARY_MODEL, "MODEL_TIMEOUT")
     tally.failures["TOOL"] = tally.causes["TOOL TOOL_TIMEOUT"] = 3
     assert progress_lines(figures(tally), 10)[-1] == (
-        "requeued 2  failed: TOOL TOOL_TIMEOUT 3  retried: MODEL MODEL_TIMEOUT 1"
+        "put back 2  failed: TOOL TOOL_TIMEOUT 3  retried: MODEL MODEL_TIMEOUT 1"
     )
 
 

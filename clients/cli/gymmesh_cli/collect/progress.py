@@ -118,7 +118,7 @@ def _trouble(figures: Figures) -> str:
         parts.append(f"waiting for {', '.join(figures.away)}")
     tally = figures.tally
     if tally.put_back:
-        parts.append(f"requeued {tally.put_back}")
+        parts.append(f"put back {tally.put_back}")
     for name, counts in (
         ("failed", tally.causes),
         ("retried", tally.retries),
