@@ -167,6 +167,7 @@ async def _collect(command: CollectCommand) -> tuple[RunSummary, bool]:
                 reader = _reader(command, mesh)
                 if chosen is None:
                     chosen = _choose(command, reader)
+                    _say_unused(plan.unused(mesh, chosen.agents))
                 return await _collect_with(command, mesh, reader, chosen, identity)
         finally:
             await cancel_and_wait(beating)
@@ -234,6 +235,15 @@ def _choose(command: CollectCommand, reader: TaskReader) -> TaskChoice:
     if chosen.other_agents is not None:
         echo(f"gym-cli: {one_line(chosen.other_agents.said(_tasks(command)))}", err=True)
     return chosen
+
+
+def _say_unused(agents: Iterable[str]) -> None:
+    for agent in agents:
+        said = (
+            f"gym-cli: no task names agent {agent!r} of --agent, so this agent runs no rollouts. "
+            f'Rows with the key "agent": "{agent}" run at this agent'
+        )
+        echo(one_line(said), err=True)
 
 
 def _inputs(command: CollectCommand) -> dict[str, Iterable[Path]]:

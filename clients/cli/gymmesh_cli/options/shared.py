@@ -394,7 +394,8 @@ agent_option = option(
     multiple=True,
     help=(
         "Use the agent service at this address instead of a mesh inside the command. "
-        "Repeat the option for several agent services. To use all instances of the agent "
+        "Repeat the option for several agent services. Rows that name no agent run at the "
+        "first service's agent. To use all instances of the agent "
         "NAME, pass discovery://HOST:PORT/NAME (a discovery service), "
         "consul://HOST:PORT/NAME, kubernetes://NAMESPACE/NAME, or xds:///agent.NAME."
     ),

@@ -14,6 +14,7 @@ import click
 
 from gymmesh_cli.options import MeshOptions, SecurityOptions
 from gymmesh_client import TaskDefaults, TaskReader
+from gymmesh_client.agents import AGENT
 from gymmesh_client.collect_stream import StreamLimits
 from gymmesh_mesh import SCHEMES, Mesh, MeshConfig, discovered, embedded, read_target, remote
 from gymmesh_mesh.authoring.placing import rows_of_examples
@@ -112,9 +113,16 @@ class MeshPlan:
             known: Collection[str] | None = self.config.agents if self.config else None
             agent = self.config.defaults.agent if self.config else ""
         else:
-            known = {mesh.defaults.agent} if mesh else None
+            known = _agents_of(mesh) | {mesh.defaults.agent} if mesh else None
             agent = mesh.defaults.agent if mesh else ""
         return TaskReader(TaskDefaults(environment, agent), environments, known)
+
+    def unused(self, mesh: Mesh, named: Collection[str]) -> list[str]:
+        """The agents at the addresses of --agent that no task names. Of a registry: none, for it
+        also has the agents of others.
+        """
+        addressed = self.agents and not self.agents[0].startswith(SCHEMES)
+        return sorted(_agents_of(mesh).difference(named)) if addressed else []
 
     def identity(self) -> dict[str, Any]:
         """What identifies the plan's run, without credentials, endpoints or machine limits."""
@@ -155,6 +163,11 @@ class MeshPlan:
         target = read_target(self.agents[0], config.discovery)
         target = replace(target, agent=target.agent or config.defaults.agent)
         return discovered(target, defaults, reconnect_s=reconnect_s, security=self.security)
+
+
+def _agents_of(mesh: Mesh) -> set[str]:
+    """The names of a mesh's agents."""
+    return {one.name for one in mesh.directory.instances() if one.service == AGENT}
 
 
 def files_named(config: Any, files: Iterable[Path]) -> list[Path]:

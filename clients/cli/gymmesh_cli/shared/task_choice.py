@@ -46,6 +46,7 @@ class TaskChoice:
         skipped: why rows are skipped; several mistakes of one row are several problems.
         seeded: how many of the tasks have a seed.
         environments: the names of the tasks' environments.
+        agents: the names of the tasks' agents.
         other_agents: the tasks whose `agent_ref` names an agent other than the one that runs them.
     """
 
@@ -53,6 +54,7 @@ class TaskChoice:
     skipped: list[TaskProblem]
     seeded: int = 0
     environments: frozenset[str] = frozenset()
+    agents: frozenset[str] = frozenset()
     other_agents: OtherAgents | None = None
 
     @property
@@ -119,6 +121,7 @@ def choose_tasks(
     """
     ids: list[str] = []
     environments: set[str] = set()
+    agents: set[str] = set()
     problems: list[TaskProblem] = []
     other_agents: OtherAgents | None = None
     seeded = 0
@@ -130,6 +133,7 @@ def choose_tasks(
         else:
             ids.append(entry.task.task_id)
             environments.add(entry.task.environment)
+            agents.add(entry.task.agent)
             seeded += entry.task.HasField("seed")
             if entry.other_agent and other_agents is None:
                 other_agents = OtherAgents(entry)
@@ -147,7 +151,9 @@ def choose_tasks(
         raise UserError("\n".join(shown))
     if not ids:
         raise UserError(f"{shown_as or path}: no tasks found")
-    return TaskChoice(ids, problems, seeded, frozenset(environments), other_agents)
+    return TaskChoice(
+        ids, problems, seeded, frozenset(environments), frozenset(agents), other_agents
+    )
 
 
 def refuse_pipe(tasks: Path) -> None:
