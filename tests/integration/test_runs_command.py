@@ -95,7 +95,10 @@ async def test_a_run_is_steered_to_its_end(bench: Bench, gate: Gated) -> None:
     assert listed["output"] == str(bench.output)
     run_id = listed["run_id"]
     assert (await runs("pause", run_id[:8]))["state"] == "paused"
-    await runs("set", "concurrency=8")
+    wrong = await gym("runs", "set", run_id, "concurrency=9")
+    assert wrong.code == 2
+    wrong.said("only concurrency=NUMBER can be set, and RUN comes after it")
+    await runs("set", "concurrency=8", run_id)
     shown = await runs("show")
     assert (shown["concurrency"], shown["in_flight"]) == (8, 4), "a paused run starts none"
     assert (await runs("resume"))["state"] == "running"

@@ -110,6 +110,7 @@ def cancel_task(task_id: str, run_id: str, as_json: bool) -> None:
 
     \b
       gym-cli runs cancel-task gsm8k-17
+      gym-cli runs cancel-task gsm8k-17 run-3f2a
     """
     from gymmesh_cli.runs import steering
 
@@ -117,31 +118,24 @@ def cancel_task(task_id: str, run_id: str, as_json: bool) -> None:
 
 
 @runs.command("set", short_help="Change a setting of a run.")
-@click.argument("settings", metavar="KEY=VALUE…", nargs=-1, required=True)
-@click.option(
-    "--run",
-    "run_id",
-    default="",
-    help="The run's id, or a prefix of the id. Required if several runs are active.",
-)
+@click.argument("setting", metavar="KEY=VALUE")
+@_RUN
 @json_option
-def set_(settings: tuple[str, ...], run_id: str, as_json: bool) -> None:
+def set_(setting: str, run_id: str, as_json: bool) -> None:
     """Change a setting of an active run. The only KEY is `concurrency`: the maximum number of
     rollouts at a time.
 
     \b
       gym-cli runs set concurrency=128
+      gym-cli runs set concurrency=128 run-3f2a
     """
     from gymmesh_cli.runs import steering
 
-    concurrency = 0
-    for setting in settings:
-        key, equals, value = setting.partition("=")
-        if key != "concurrency" or not equals:
-            raise click.UsageError(f"{setting!r}: only concurrency=NUMBER can be set")
-        if not (value.isascii() and value.isdecimal() and 1 <= int(value) <= 1_000_000):
-            raise click.UsageError(
-                f"concurrency must be a whole number of at least 1, not {value!r}"
-            )
-        concurrency = int(value)
-    steering.control(run_id, as_json, tune={"concurrency": concurrency})
+    key, equals, value = setting.partition("=")
+    if key != "concurrency" or not equals:
+        raise click.UsageError(
+            f"{setting!r}: only concurrency=NUMBER can be set, and RUN comes after it"
+        )
+    if not (value.isascii() and value.isdecimal() and 1 <= int(value) <= 1_000_000):
+        raise click.UsageError(f"concurrency must be a whole number of at least 1, not {value!r}")
+    steering.control(run_id, as_json, tune={"concurrency": int(value)})
