@@ -100,7 +100,10 @@ class SandboxClient:
         use = use or SandboxUse()
 
         async def open() -> OpenedSandbox:
-            return await self._create(request, use)
+            try:
+                return await self._create(request, use)
+            except MeshError as error:
+                raise spec.explained(error) from None
 
         return self._handle(open, use)
 

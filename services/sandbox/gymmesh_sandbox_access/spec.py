@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
+from gymmesh.errors.v1 import errors_pb2
 from gymmesh.sandbox.v1 import files_pb2, sandbox_pb2
+from gymmesh_runtime.errors import MeshError
 
 Reach: TypeAlias = (
     "Literal['none', 'open', 'agent'] | Sequence[str | sandbox_pb2.AllowedHost]"
@@ -23,6 +25,10 @@ AGENT_PORT: Final = 8377
 #: The role of the sandbox that `Environment.sandbox` declares.
 WORKSPACE: Final = "workspace"
 _MIB: Final = 1 << 20
+_IMAGE_ERRORS: Final = (
+    errors_pb2.ERROR_REASON_SANDBOX_IMAGE_NOT_FOUND,
+    errors_pb2.ERROR_REASON_SANDBOX_IMAGE_FAILED,
+)
 _MOST: Final = (1 << 32) // 1000 - 1  # what the contract's numbers hold, also as thousandths
 
 
@@ -65,6 +71,8 @@ class SandboxSpec:
     it.
     start_timeout_s: the maximum number of seconds until the sandbox is ready, including an image's
     fetch or build.
+    image_help: sentences that say where the image comes from and how to provide it. The error has
+    them if the service has no image.
     service: the environment's own name for the sandbox service, which the configuration maps to a
     service of the mesh (`sandboxes: {sandbox: boxes}`).
     lent: whether the agent may work in the sandbox. A lent sandbox opens with the session, and the
@@ -87,6 +95,7 @@ class SandboxSpec:
     labels: Mapping[str, str] = field(default_factory=dict)
     ttl_s: int = 90
     start_timeout_s: int = 0
+    image_help: str = ""
     service: str = "sandbox"
     lent: bool = False
 
@@ -134,6 +143,15 @@ class SandboxSpec:
         elif self.image:
             request.image = self.image
         return request
+
+    def explained(self, error: MeshError) -> MeshError:
+        """The error of CreateSandbox, with `image_help` if the error is about the image."""
+        has_no_image = error.reason in _IMAGE_ERRORS or error.metadata.get("option") == "build"
+        if not (self.image_help and has_no_image):
+            return error
+        return MeshError(
+            error.reason, f"{error.message} {self.image_help}", metadata=error.metadata
+        )
 
 
 def network_of(reach: Reach, agent: RolloutAgent | None = None) -> sandbox_pb2.Network:

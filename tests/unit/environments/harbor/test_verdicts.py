@@ -16,6 +16,7 @@ from gymmesh_resource import Expected, Task
 from gymmesh_resource.environments.harbor import HarborEnvironment
 from gymmesh_runtime.errors import MeshError
 from tests.unit.environments.harbor.made_tasks import (
+    NEW,
     RUNNABLE,
     TEXT,
     harbor_task,
@@ -89,6 +90,24 @@ async def test_a_reward_that_is_not_there_is_a_failure_and_not_0(
         with pytest.raises(MeshError, match=says) as raised:
             await desk.rewarded(harbor="t")
         assert raised.value.reason == FAULT
+
+
+@pytest.mark.parametrize(
+    ("images", "says"),
+    [
+        ({}, "does not support build. The task folder 't' has a Dockerfile"),
+        ({"*": "gone"}, "The task folder 't' uses the image 'gone'"),
+    ],
+)
+async def test_a_missing_image_is_named_with_the_fix(
+    tmp_path: Path, images: Mapping[str, str], says: str
+) -> None:
+    toml = NEW.replace('docker_image = "made/box:1"\n', "")
+    tasks = {"t": harbor_task(toml, **{"environment/Dockerfile": "FROM scratch\n"})}
+    async with opened(tmp_path, tasks, images=images) as desk:
+        with pytest.raises(MeshError, match=says) as raised:
+            await desk.rewarded(harbor="t")
+    assert "images: {t: IMAGE}" in raised.value.message
 
 
 @pytest.mark.parametrize(

@@ -152,6 +152,8 @@ async def test_a_setup_that_fails_is_the_tasks_fault(bench: Desk) -> None:
     assert failed.value.reason_name == "TASK_INVALID"
     assert failed.value.metadata["field"] == "setup[0]"
     assert "exit 7: no such thing" in failed.value.message
+    with pytest.raises(MeshError, match="failed in the sandbox, exit 1, without output"):
+        await bench.create(task(checks=[{"run": "true"}], setup=["false"]))
 
 
 async def test_a_verdict_can_be_asked_for_twice(bench: Desk) -> None:

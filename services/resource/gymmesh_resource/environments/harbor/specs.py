@@ -68,6 +68,7 @@ class TaskSpecs:
             network=self._reach(box, offline),
             env=filled_in(box.env, self._variables, f"{table}.env"),
             workdir=box.workdir,
+            image_help=_image_help(name, of, image),
         )
 
     def _reach(self, box: TaskBox, offline: Literal["agent", "none"]) -> Reach:
@@ -88,3 +89,13 @@ class TaskSpecs:
             "'network' to 'task'. To give all tasks the same network, set 'network' to 'agent', "
             "for example",
         )
+
+
+def _image_help(task: str, key: str, image: str) -> str:
+    """What to do if the sandbox service has no image; `key`: of the box in the option `images`."""
+    wants = f"uses the image {image!r}" if image else "has a Dockerfile, which must be built"
+    return (
+        f"The task folder {task!r} {wants}. To use another image, set the option 'images' of the "
+        f'environment: images: {{{key}: IMAGE}}. For all tasks: images: {{"*": IMAGE}}. The '
+        "backend bubblewrap has the image 'host', with the programs of the service's machine."
+    )
