@@ -99,7 +99,8 @@ class AgentCall(msgspec.Struct, eq=False):
         """Its failure, when it did not end within that time."""
         error = MeshError(
             errors_pb2.ERROR_REASON_DEADLINE_PASSED,
-            f"the rollout did not finish within {timeout_s:g} s",
+            f"the rollout did not finish within {timeout_s:g} s; raise --timeout of gym-cli "
+            "collect, or timeout_s of CollectOptions",
             metadata={"method": "gymmesh.agent.v1.AgentService/RunRollout"},
         )
         return await self._failed(error, False)

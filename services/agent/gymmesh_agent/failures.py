@@ -182,7 +182,8 @@ def deadline_failure(agent: str, *, environment_retry_safe: bool) -> rollout_pb2
     """The failure of a rollout whose own deadline passed."""
     error = MeshError(
         Reason.ERROR_REASON_DEADLINE_PASSED,
-        "the rollout's deadline passed; raise the call's deadline",
+        "the rollout did not end before its deadline; raise --timeout of gym-cli collect, or the "
+        "deadline of the call",
         metadata={"method": "gymmesh.agent.v1.AgentService/RunRollout"},
     )
     return rollout_pb2.Failure(

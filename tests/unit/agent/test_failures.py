@@ -86,4 +86,6 @@ def test_budget_and_deadline_are_told_apart() -> None:
     assert budget.boundary == Boundary.BOUNDARY_BUDGET
     assert from_status(budget.status).metadata == {"budget": "max_wall_s", "limit": "3"}
     assert deadline.boundary == Boundary.BOUNDARY_DEADLINE
-    assert from_status(deadline.status).reason == Reason.ERROR_REASON_DEADLINE_PASSED
+    passed = from_status(deadline.status)
+    assert passed.reason == Reason.ERROR_REASON_DEADLINE_PASSED
+    assert "raise --timeout of gym-cli collect" in passed.message

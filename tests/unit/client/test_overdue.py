@@ -81,7 +81,7 @@ def _slack(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
 @pytest.mark.parametrize(
     ("agent", "slack_s", "says"),
     [
-        (Deaf(), 0.05, "within 5 s"),
+        (Deaf(), 0.05, "within 5 s; raise --timeout of gym-cli collect"),
         # The call itself has the deadline, so that the collector need not end it.
         (DeafInProcess(), 60.0, "deadline of gymmesh.agent.v1.AgentService"),
     ],
