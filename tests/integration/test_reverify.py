@@ -115,6 +115,21 @@ async def test_verdicts_are_compared_and_kept_with_their_past(folder: Path) -> N
     assert all(len(one["verification"]["previous"]) == 2 for one in rows_of(folder / "third.jsonl"))
 
 
+async def test_another_verifier_is_named_in_the_rows(folder: Path) -> None:
+    (folder / "v2.py").write_text("def judge(session, rollout):\n    return 0.5\n")
+    done = await reverify(folder, "--verifier", "v2.py", "-o", "half.jsonl")
+    assert done.code == 0, done.err
+    rows = rows_of(folder / "half.jsonl")
+    for row in rows:
+        assert row["verification"]["reverified"]["verifier"] == "v2.py:judge"
+        assert len(row["verification"]["reverified"]["verifier_digest"]) == 64
+        row["rollout_id"] += "x"  # of another run
+    (folder / "other.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = await gym("profile", "other.jsonl", "rollouts.jsonl", "--json", cwd=folder)
+    found = {one["name"]: one["text"] for one in json.loads(done.out)["health"]}
+    assert "12 of version 1, 12 of version 1+v2.py:judge@" in found["mixed_verdicts"]
+
+
 async def test_what_cannot_be_judged_has_a_cause_and_no_reward(folder: Path) -> None:
     done = await reverify(folder, "-o", "new.jsonl", "--json", version="2")
     assert done.code == 3, done.err

@@ -40,6 +40,15 @@ def test_a_reference_that_a_task_chooses_makes_no_other_version() -> None:
     assert judge_of("math", {}) == JudgedBy("math", "")
 
 
+def test_another_verifier_of_reverify_is_another_version() -> None:
+    """Its declared version may be that of the verifier before."""
+    first = {"verifier": "math", "version": "1"}
+    again = {"verifier": "rules/v2.py:judge", "verifier_digest": "1a2b3c4d5e6f"}
+    assert judge_of("math", first | {"reverified": again}) == ("math", "1+v2.py:judge@1a2b3c4d")
+    assert judge_of("math", first | {"reverified": {"verifier": "math"}}) == ("math", "1+math")
+    assert judge_of("math", first | {"reverified": {"environment": "math"}}) == ("math", "1")
+
+
 def test_versions_are_compared_by_what_is_declared() -> None:
     was = {"desk": frozenset({ONE}), "gone": frozenset({ONE})}
     assert version_changes(was, {"desk": frozenset({TWO}), "new": frozenset({TWO})}) == [

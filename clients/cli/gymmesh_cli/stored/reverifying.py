@@ -62,6 +62,7 @@ from gymmesh_data.reverify import (
     Verifiers,
     count_kept,
 )
+from gymmesh_mesh.uses import one_use
 from gymmesh_mesh.verifying import embedded_environments, judged_by, remote_environments
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.serving import run as run_loop
@@ -130,7 +131,8 @@ async def _reverify(
             log = OutputFiles(command.output).log
             stack.enter_context(logged_to(log, anew=not command.resume))
         directory = await stack.enter_async_context(_environments(command, plan, source, names))
-        verifiers = Verifiers(directory, command.timeout_s)
+        own = one_use(command.verifier) if command.verifier else ""
+        verifiers = Verifiers(directory, command.timeout_s, own)
         await verifiers.prepare(names)
         if command.output is not None:
             output = _prepare(command, command.output, plan, source, verifiers, changes)

@@ -35,11 +35,13 @@ class Verifiers:
 
     Args:
         timeout_s: seconds that one verdict may take.
+        own: the verifier that judges in place of the environments', as `FILE.py:NAME`.
     """
 
-    def __init__(self, directory: PeerDirectory, timeout_s: float = 120.0) -> None:
+    def __init__(self, directory: PeerDirectory, timeout_s: float = 120.0, own: str = "") -> None:
         self._directory = directory
         self._timeout_s = timeout_s
+        self._own = own
         self.about: dict[str, resource_pb2.GetEnvironmentResponse] = {}
         #: By environment: the keys that its own example tasks have.
         self.known_keys: dict[str, frozenset[str]] = {}
@@ -64,13 +66,17 @@ class Verifiers:
             self.known_keys[name] = await self._keys(peer)
 
     def origin(self, name: str) -> dict[str, Any]:
-        """The environment that judges, for a verdict's provenance."""
+        """Who judges, for a verdict's provenance."""
         about = self.about[name]
-        return {
+        origin = {
             "environment": name,
             "environment_version": about.version,
             "instance": about.instance_id,
         }
+        if self._own:
+            # Such a verifier seldom has a version of its own.
+            origin |= {"verifier": self._own, "verifier_digest": about.source_digest.hex()}
+        return origin
 
     def by_state(self, name: str) -> bool:
         """Whether the verdict depends on the final state of the rollout's session."""

@@ -16,6 +16,7 @@ from gymmesh_client.summary.tokens import tokens_of
 from gymmesh_runtime.text import shortened
 
 _EXPLAINED: Final = 3  # verdicts
+_DIGEST: Final = 8  # characters
 _LONGEST_CAUSE: Final = 100
 _LONGEST_MESSAGE: Final = 1000
 
@@ -40,9 +41,18 @@ def judged_by(environment: str, verifier: str, version: str, compat: str) -> Jud
 
 
 def judge_of(environment: object, verdict: Mapping[str, Any]) -> JudgedBy:
-    """Who gave a row's `verification`."""
+    """Who gave a row's `verification`.
+
+    Another verifier of `gym-cli reverify` has its name and digest in its version, such as
+    `1+stricter.py:judge@1a2b3c4d`: the version alone may be that of the verifier before.
+    """
     said = [str(verdict.get(key) or "") for key in ("verifier", "version", "compat")]
-    return judged_by(str(environment), *said)
+    judge, again = judged_by(str(environment), *said), verdict.get("reverified")
+    if not isinstance(again, dict) or not again.get("verifier"):
+        return judge
+    own = str(again["verifier"]).rpartition("/")[2]
+    digest = str(again.get("verifier_digest") or "")[:_DIGEST]
+    return judge._replace(version=f"{judge.version}+{own}" + (f"@{digest}" if digest else ""))
 
 
 class Counted(msgspec.Struct, frozen=True, gc=False):
