@@ -81,7 +81,7 @@ def refuse_used(path: Path, *, overwrite: bool) -> None:
         if not overwrite and path.stat().st_size:
             raise UserError(
                 f"{path} already exists and is not empty. Replace the file with --overwrite, or "
-                "choose another --output"
+                "choose another file"
             )
 
 

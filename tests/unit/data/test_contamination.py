@@ -16,6 +16,7 @@ from gymmesh_cli.main import cli
 from gymmesh_client import UserError
 from gymmesh_data.contamination import ContaminationOptions, find_contamination
 from gymmesh_data.contamination.ngrams import GramIndex, words_of
+from tests.support.cli import run
 
 CANARY = "0f3c9a52-7d1e-4b7a-9c55-2f1d8e6b4a10"
 WORDS = [
@@ -139,6 +140,51 @@ def test_the_command_reports_and_writes_the_clean_tasks(tmp_path: Path) -> None:
     own = CliRunner().invoke(cli, [*command, "--write-clean", str(none), "--overwrite"])
     assert own.exit_code == 1
     assert none.read_text() == '{"text": "something else"}\n'
+
+
+def test_plain_texts_of_a_folder_are_compared_and_its_other_files_are_counted(
+    tmp_path: Path,
+) -> None:
+    tasks = some_tasks(1, 4)
+    path = task_file(tmp_path / "tasks.jsonl", tasks)
+    corpus = tmp_path / "corpus"
+    (corpus / "deep").mkdir(parents=True)
+    (corpus / "a.jsonl").write_text('{"text": "something else"}\n')
+    (corpus / "b.txt").write_text(tasks["t1"])
+    (corpus / "deep" / "c.md").write_text(f"# A page\n\n{tasks['t3']}\n")
+    for name in ("d.pdf", "e.pdf", "f.gz", "LICENSE"):
+        (corpus / name).write_text(tasks["t2"])
+    made = find_contamination(path, [corpus])
+    assert [one.task_id for one in made.found] == ["t1", "t3"]
+    assert made.unread == {".gz": 1, ".pdf": 2, "no ending": 1}
+    command = ["data", "contamination", str(path), "--against", str(corpus)]
+    said = CliRunner().invoke(cli, command)
+    told = "not read      4 files of other types in the folder: 1 .gz, 2 .pdf, 1 no ending\n"
+    assert told in said.output
+    for one in (*corpus.glob("*.*sonl"), *corpus.rglob("*.txt"), *corpus.rglob("*.md")):
+        one.unlink()
+    with pytest.raises(UserError, match=r"\.txt, \.md"):
+        find_contamination(path, [corpus])
+
+
+def test_a_used_file_for_the_clean_tasks_is_refused_in_words_of_the_command(
+    tmp_path: Path,
+) -> None:
+    path = task_file(tmp_path / "tasks.jsonl", some_tasks(1, 2))
+    path.with_name("clean.jsonl").write_text("{}\n")
+    used = run(
+        "data",
+        "contamination",
+        "tasks.jsonl",
+        "--against",
+        "tasks.jsonl",
+        "--write-clean",
+        "clean.jsonl",
+        cwd=tmp_path,
+    )
+    assert used.code == 1
+    assert "clean.jsonl already exists" in used.err
+    assert "--output" not in used.err
 
 
 def test_a_wrong_row_of_the_task_file_is_named(tmp_path: Path) -> None:

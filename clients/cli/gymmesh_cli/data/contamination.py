@@ -28,8 +28,8 @@ _SHOWN: Final = 20
     type=click.Path(path_type=Path),
     metavar="FILE",
     help=(
-        "A training file (JSON lines, JSON, Parquet, CSV, .txt or .md), or a folder of "
-        "training files. Repeatable."
+        "A training file (JSON lines, JSON, Parquet, CSV, or plain text: .txt, .md, .text), or "
+        "a folder of training files. Repeatable."
     ),
 )
 @click.option(
@@ -71,7 +71,10 @@ _SHOWN: Final = 20
 @click.option(
     "--write-clean",
     type=FILE,
-    help=("Write the tasks that were not found in the training files to this file."),
+    help=(
+        "Write the tasks that were not found in the training files to this file. Canaries that "
+        "were found remove no task."
+    ),
 )
 @click.option("--overwrite", is_flag=True, help="Replace an existing file of --write-clean.")
 @json_option
@@ -98,7 +101,8 @@ def contamination(
     ignores case and punctuation. The canary of a task is the value of the task row's key `canary`,
     or a UUID after the word "canary" in a text of the task.
 
-    Exit code 0: no task and no canary was found. 3: a task or a canary was found.
+    Exit code 0: no task and no canary was found. 1: a file can't be read or written. 3: a task or a
+    canary was found.
     """
     from gymmesh_client.safe_writes import refuse_inputs, refuse_used
     from gymmesh_data.contamination import ContaminationOptions, find_contamination
@@ -125,6 +129,11 @@ def _lines(made: Contamination) -> Iterable[str]:
         yield (
             f"not compared  {made.not_compared} of the tasks: the texts are too short, or "
             "are in many tasks"
+        )
+    if made.unread:
+        yield (
+            f"not read      {sum(made.unread.values())} files of other types in the folder: "
+            + ", ".join(f"{count} {ending}" for ending, count in made.unread.items())
         )
     yield f"canaries      {made.looked_for} searched for, {len(made.canaries)} found"
     for canary in made.canaries:

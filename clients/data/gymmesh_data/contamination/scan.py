@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -58,6 +59,7 @@ class Contamination:
         shared: n-grams that were ignored because many tasks have them.
         not_compared: tasks without a text to compare.
         refused: training rows that are not JSON, with the reason.
+        unread: by ending, how many files of training folders were not read.
     """
 
     tasks: int = 0
@@ -68,6 +70,7 @@ class Contamination:
     shared: int = 0
     not_compared: int = 0
     refused: list[str] = field(default_factory=list)
+    unread: dict[str, int] = field(default_factory=dict)
 
 
 def find_contamination(
@@ -86,7 +89,7 @@ def find_contamination(
     made = Contamination(len(ids), looked_for=len(canaries), shared=index.shared)
     made.not_compared = len(ids) - len({part.task for part in index.parts})
     matches, missing = Matches(index), dict.fromkeys(canaries)
-    for file in (one for path in training for one in files_of(path)):
+    for file in _training_files(training, made.unread):
         for where, text in _texts_of(file, made.refused):
             made.texts += 1
             matches.add(words_of(text), where)
@@ -95,6 +98,20 @@ def find_contamination(
                 made.canaries.append(CanaryFound(canary, where))
     made.found = matches.found(ids, options.share)
     return made
+
+
+def _training_files(training: Sequence[Path], unread: dict[str, int]) -> list[Path]:
+    """The training files; counts the other files of their folders in `unread`."""
+    files: list[Path] = []
+    for path in training:
+        read = files_of(path, also=_TEXT_FILES)
+        files += read
+        if path.is_dir():
+            others = {one for one in path.rglob("*") if one.is_file()}.difference(read)
+            endings = Counter(one.suffix or "no ending" for one in others)
+            for ending, count in sorted(endings.items()):
+                unread[ending] = unread.get(ending, 0) + count
+    return files
 
 
 def _indexed(

@@ -31,15 +31,16 @@ _LISTS: Final = ("data", "rows", "train", "samples")
 _BATCH_ROWS: Final = 1024
 
 
-def files_of(path: Path) -> list[Path]:
-    """The files of a folder that can be read, or the file itself. Raises UserError for a folder
-    without one.
+def files_of(path: Path, *, also: tuple[str, ...] = ()) -> list[Path]:
+    """The files of a folder that can be read, or the file itself. `also`: endings of further files
+    that the caller can read. Raises UserError for a folder without a readable file.
     """
     if not path.is_dir():
         return [path]
-    found = sorted(one for one in path.rglob("*") if one.suffix in _KNOWN and one.is_file())
+    known = (*_KNOWN, *also)
+    found = sorted(one for one in path.rglob("*") if one.suffix in known and one.is_file())
     if not found:
-        raise UserError(f"{path}: the folder has no file of type {', '.join(_KNOWN)}")
+        raise UserError(f"{path}: the folder has no file of type {', '.join(known)}")
     return found
 
 
