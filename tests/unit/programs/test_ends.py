@@ -73,6 +73,16 @@ def test_what_is_not_the_policys_doing_fails_at_program(
     assert failure.retry_safe is retry_safe
 
 
+def test_the_error_has_an_exit_code_only_if_there_is_one() -> None:
+    for ended, metadata in (
+        (end(exit_code=2, answers=0), {"program": "x", "exit_code": "2"}),
+        (end(TIMED_OUT, exit_code=None, signal=9, answers=0), {"program": "x"}),
+    ):
+        with pytest.raises(MeshError) as raised:
+            completion_of(ended, "x")
+        assert raised.value.metadata == metadata
+
+
 def test_the_error_says_what_the_program_wrote_last() -> None:
     with pytest.raises(MeshError, match="the program wrote: no such option --fast"):
         completion_of(end(exit_code=2, answers=0, output_tail=b"\nno such option\n --fast"), "x")

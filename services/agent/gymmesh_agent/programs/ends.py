@@ -150,7 +150,8 @@ def _failed(end: ProgramEnd, program: str) -> MeshError:
     return MeshError(
         errors_pb2.ERROR_REASON_PROGRAM_FAILED,
         f"the program {program!r} ended before the model's first answer ({end.detail}){said}",
-        metadata={"program": program, "exit_code": str(end.exit_code)},
+        metadata={"program": program}
+        | ({} if end.exit_code is None else {"exit_code": str(end.exit_code)}),
     )
 
 
