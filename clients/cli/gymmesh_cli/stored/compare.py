@@ -119,10 +119,10 @@ def _lines(one: Comparison, most: int, *, several: bool) -> Iterable[str]:
     from gymmesh_cli.stored.profile import table
     from gymmesh_data.profile.html import bounds_text, figure_text
 
-    wins, losses = one.wins, one.losses
+    wins, losses, shared = one.wins, one.losses, len(one.changes)
     yield f"before        {one.before}"
     yield f"after         {one.after}"
-    yield f"tasks         {len(one.changes)} in both runs; not counted: " + (
+    yield f"tasks         {shared} in both runs; not counted: " + (
         f"{one.only_before} only in before, {one.only_after} only in after"
     )
     if one.other_prompts:
@@ -135,7 +135,8 @@ def _lines(one: Comparison, most: int, *, several: bool) -> Iterable[str]:
     if one.bounds is not None:
         yield f"bounds        {bounds_text(one.bounds)}"
     for k, figure in one.pass_at.items():
-        yield f"{f'pass@{k}':<13} {figure_text(figure)} (difference)"
+        partly = f" over {figure.tasks} of {shared} tasks" if figure.tasks < shared else ""
+        yield f"{f'pass@{k}':<13} {figure_text(figure)} (difference){partly}"
     kind = "all sign flips tried" if one.exact else "random sign flips"
     corrected = f", {one.corrected:.4f} after Holm's correction" if several else ""
     yield f"sign flip     p = {one.p:.4f}{corrected} ({kind})"
@@ -144,7 +145,7 @@ def _lines(one: Comparison, most: int, *, several: bool) -> Iterable[str]:
     else:
         test = one.mcnemar
         yield f"McNemar       p = {test.p:.4f} ({test.gained} gained, {test.lost} lost)"
-    ties = len(one.changes) - wins - losses
+    ties = shared - wins - losses
     yield f"by task       {wins} better, {losses} worse, {ties} unchanged"
     yield from table(
         ("changed most", "before", "after", "difference"),

@@ -121,3 +121,12 @@ def test_the_command_says_the_same_with_the_same_seed(tmp_path: Path) -> None:
     shown = CliRunner().invoke(cli, command[:-1])
     assert "by task       " in shown.output
     assert CliRunner().invoke(cli, ["compare", str(first)]).exit_code == 2
+
+
+def test_a_difference_that_covers_some_of_the_tasks_says_how_many(tmp_path: Path) -> None:
+    first = write_rows(tmp_path / "a.jsonl", runs({"t1": [0, 1], "t2": [1, 1], "t3": [0]}))
+    second = write_rows(tmp_path / "b.jsonl", runs({"t1": [1, 1], "t2": [1, 0], "t3": [1, 1]}))
+    said = CliRunner().invoke(cli, ["compare", str(first), str(second)])
+    lines = {line.split(" ")[0]: line for line in said.output.splitlines()}
+    assert lines["pass@2"].endswith(" (difference) over 2 of 3 tasks"), said.output
+    assert lines["pass@1"].endswith(" (difference)"), said.output
