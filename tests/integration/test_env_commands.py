@@ -236,3 +236,6 @@ def test_the_list_tells_of_the_configured_and_the_installed(folder: Path) -> Non
     assert "math" in [one["name"] for one in listed["installed"]]
     text = gym(folder, "env", "list", "--config", "mesh.yaml").out
     assert "nice  Asks a judge whether the answer is kind" in text
+    assert "environments of the configuration:" in text
+    assert "can call models: big" in text
+    assert "environments of the default configuration:" in gym(folder, "env", "list").out

@@ -138,8 +138,9 @@ def list_environments(mesh: MeshOptions, as_json: bool) -> int:
         for name, one in config.environments.items()
     ]
     found = [{"name": one.use, **_described(one, {})} for one in installed()]
+    given = "configuration" if mesh.config or mesh.sets else "default configuration"
     lines = [
-        *_table("environments of the configuration:", configured),
+        *_table(f"environments of the {given}:", configured),
         *_table("installed environments:", found),
     ]
     report(as_json, {"environments": configured, "installed": found}, lines)
@@ -163,7 +164,7 @@ def _table(title: str, rows: list[dict[str, Any]]) -> Iterator[str]:
     for row in rows:
         notes = [f"version {row['version']}"] if row["version"] else []
         notes += ["multi-turn"] if row["multi_turn"] else []
-        notes += [f"calls models: {', '.join(row['models'])}"] if row["models"] else []
+        notes += [f"can call models: {', '.join(row['models'])}"] if row["models"] else []
         notes += [f"uses {row['use']}"] if row["use"] != row["name"] else []
         notes += ["default"] if row.get("default") else []
         # The first sentence: the rest is for the page of documentation.

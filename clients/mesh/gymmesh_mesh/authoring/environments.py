@@ -196,7 +196,8 @@ async def _audited(
         return Finding(_AUDIT, True, f"none of {tried} cheap answers got an undeserved reward")
     shown = "; ".join(f"{one.attack} {one.problem}: {one.detail}" for one in wrong[:_AUDIT_SHOWN])
     more = f" and {len(wrong) - _AUDIT_SHOWN} more" if len(wrong) > _AUDIT_SHOWN else ""
-    return Finding(_AUDIT, True, f"{shown}{more}. List all with gym-cli env audit", warning=True)
+    told = f"{shown}{more}".rstrip(".")
+    return Finding(_AUDIT, True, f"{told}. List all with gym-cli env audit", warning=True)
 
 
 async def _conforms(

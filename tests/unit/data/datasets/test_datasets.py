@@ -176,6 +176,15 @@ def test_an_unknown_shape_is_shown_with_a_guess_and_a_question(tmp_path: Path) -
     assert [one.name for one in tmp_path.iterdir()] == ["rows.jsonl"]
 
 
+def test_a_file_of_tasks_needs_no_import(tmp_path: Path) -> None:
+    row = {"environment": "math", "responses_create_params": {"input": "1 + 1?"}, "gold": "2"}
+    written(tmp_path, [row])
+    done = run("import", "rows.jsonl", "--output", "tasks.jsonl", cwd=tmp_path)
+    assert done.code == 1
+    done.said("rows of a gymmesh task file", "gym-cli collect --input")
+    assert "--column" not in done.err
+
+
 def test_a_file_without_rows_is_of_no_data_set(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"rows.jsonl: has no rows that are JSON objects"):
         imported(tmp_path, written(tmp_path, []))

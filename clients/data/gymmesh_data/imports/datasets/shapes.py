@@ -43,7 +43,14 @@ def _fits(recipe: Recipe, row: Json) -> bool:
 
 
 def unknown_shape(row: Json) -> str:
-    """Lines on a row that no recipe fits: its columns, the nearest recipes, a guess, a question."""
+    """Lines on a row that no recipe fits: its columns, the nearest recipes, a guess, a question. One
+    sentence on a row that is a task already.
+    """
+    if "responses_create_params" in row:
+        return (
+            "has rows of a gymmesh task file (they have the key responses_create_params), so there "
+            "is nothing to import. Pass the file to gym-cli collect --input"
+        )
     lines = ["matches no known data set. Columns of the file, with the values of the first row:"]
     shown = list(row.items())[:_MOST_COLUMNS]
     width = max((len(_short(key)) for key, _ in shown), default=0)
