@@ -86,7 +86,7 @@ def _tables(profile: Profile) -> Iterable[str]:
     for title, found in (
         ("Reward components", totals.components),
         ("Tokens", totals.tokens),
-        ("Latency in seconds", totals.latency),
+        ("Latency in seconds (model, tools: sum of calls)", totals.latency),
     ):
         yield _spread(title, found)
 
