@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,11 +21,13 @@ from gymmesh_cli.terminal import DONE, NOTHING_DONE, echo, echo_json, one_line
 from gymmesh_runtime.text import shortened
 
 if TYPE_CHECKING:
-    from gymmesh_data.profile import Profile
+    from gymmesh_data.profile import Profile, TaskTotals
     from gymmesh_data.track import ProfileTracking
 
 _MOST_SHOWN: Final = 12
 _LONGEST_CELL: Final = 100
+# Their calls can be concurrent, so a sum may be longer than the rollout.
+_SUMMED: Final = {"model": " (sum of calls)", "tools": " (sum of calls)"}
 
 
 @click.command("profile")
@@ -59,7 +60,10 @@ _LONGEST_CELL: Final = 100
 @click.option(
     "--write-tasks",
     type=FILE,
-    help="Write the tasks that --pass-rate selects to this file, as JSON lines.",
+    help=(
+        "Write the tasks that --pass-rate selects to this file. The file is an --input of "
+        "`gym-cli collect`."
+    ),
 )
 @click.option(
     "--pass-rate",
@@ -113,15 +117,19 @@ def profile(
 
     ROLLOUTS is the --output of `gym-cli collect` (the run can still be active), or another file
     with rows of rollouts. Several files become one report. Rollouts that failed or have no reward
-    are not part of any reward figure, and never count as a reward of 0.
+    are not part of any reward figure, and never count as a reward of 0. The seconds of `model` and
+    `tools` are sums over the calls of a rollout. If calls were concurrent, a sum can exceed the
+    seconds of the whole rollout (`all`).
 
     Exit code 0: the report has rewards. 1: no rollout has a reward.
     """
     from gymmesh_client.safe_writes import refuse_inputs, refuse_used
-    from gymmesh_data.profile import Fields, ProfileOptions, page_of
+    from gymmesh_data.profile import Fields, ProfileOptions, page_of, task_rows
     from gymmesh_data.profile import profile as make
     from gymmesh_data.profile.html import CHARTS
 
+    if pass_rate is not None:
+        _check_band(pass_rate, write_tasks)
     if html is not None:
         CHARTS.require("--html")
     outputs = [path for path in (html, write_tasks) if path is not None]
@@ -145,9 +153,11 @@ def profile(
         write_page(html, page_of(made))
         echo(f"page          {one_line(str(html))}", err=as_json)
     if write_tasks is not None:
-        written = _task_lines(made, pass_rate)
-        write_page(write_tasks, "".join(written))
-        echo(f"tasks         {len(written)} in {one_line(str(write_tasks))}", err=as_json)
+        written = _write_tasks(write_tasks, task_rows(inputs, _chosen(made, pass_rate)))
+        name = one_line(str(write_tasks))
+        echo(f"tasks         {written} in {name}", err=as_json)
+        if written:
+            echo(f"next          gym-cli collect --input {name}", err=as_json)
     if tracking is not None:
         _track(tracking, made, err=as_json)
     return DONE if made.mean is not None else NOTHING_DONE
@@ -166,23 +176,36 @@ def _track(tracking: ProfileTracking, made: Profile, *, err: bool) -> None:
         echo(f"tracked       {one_line(f'{tracking.link.tracker}: {where}')}", err=err)
 
 
-def _task_lines(made: Profile, band: tuple[float, float] | None) -> list[str]:
+def _check_band(band: tuple[float, float], write_tasks: Path | None) -> None:
+    """Refuse a --pass-rate that selects nothing. Raises UsageError."""
+    low, high = band
+    if write_tasks is None:
+        raise click.UsageError("--pass-rate selects tasks for --write-tasks FILE; add this option")
+    if low > high:
+        raise click.UsageError(f"--pass-rate {low:g} {high:g}: LOW is greater than HIGH")
+
+
+def _chosen(made: Profile, band: tuple[float, float] | None) -> Iterable[TaskTotals]:
     tasks = made.tasks_between(*(band or (0.0, 1.0)))
-    chosen = [task for task in tasks if band or 0 < task.solved < task.judged]
-    return [
-        json.dumps(
-            {
-                "task_id": task.task_id,
-                "environment": task.environment,
-                "pass_rate": task.pass_rate,
-                "rollouts": task.judged,
-                "solved": task.solved,
-                "mean_reward": task.mean,
-            }
-        )
-        + "\n"
-        for task in chosen
-    ]
+    return (task for task in tasks if band or 0 < task.solved < task.judged)
+
+
+def _write_tasks(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
+    """Write rows of tasks, and return how many. Raises UserError."""
+    from gymmesh_client.problems import unwritable
+    from gymmesh_client.safe_writes import make_folder, replaced
+    from gymmesh_responses import dumps_clean
+
+    written = 0
+    try:
+        make_folder(path.parent)
+        with replaced(path) as draft, draft.open("wb") as file:
+            for row in rows:
+                file.write(dumps_clean(row) + b"\n")
+                written += 1
+    except OSError as error:
+        raise unwritable(path, error) from None
+    return written
 
 
 def lines_of(made: Profile) -> Iterable[str]:
@@ -258,7 +281,10 @@ def _tables(made: Profile) -> Iterable[str]:
         [(" ".join(filter(None, cause)), str(n)) for cause, n in totals.failures.most_common()],
     )
     kinds = {f"tokens: {name}": one for name, one in sorted(totals.tokens.items())}
-    kinds |= {f"seconds: {name}": one for name, one in sorted(totals.latency.items())}
+    kinds |= {
+        f"seconds: {name}{_SUMMED.get(name, '')}": one
+        for name, one in sorted(totals.latency.items())
+    }
     kinds |= {f"component: {name}": one for name, one in sorted(totals.components.items())}
     yield from table(
         ("per rollout", "mean", "median", "p95", "max"),

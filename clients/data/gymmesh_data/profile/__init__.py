@@ -7,6 +7,7 @@ estimators.py     pass@k and the like, standard errors, exact tests (pure)
 resampling.py     bootstrap and sign-flip test (numpy)
 health.py         what looks wrong (pure)
 report.py         `profile`
+task_rows.py      the rows of profiled tasks
 bounds.py         what a mean can be when rewards are missing (pure)
 compared_run.py   a run as `compare` reads it
 comparison.py     `compare`
@@ -27,6 +28,8 @@ from gymmesh_data.profile.health import HealthWarning
 from gymmesh_data.profile.page import page_of
 from gymmesh_data.profile.report import Figure, Profile, ProfileOptions, profile
 from gymmesh_data.profile.resampling import available
+from gymmesh_data.profile.task_rows import task_rows
+from gymmesh_data.profile.totals import TaskTotals
 
 __all__ = [
     "Comparison",
@@ -38,6 +41,7 @@ __all__ = [
     "Profile",
     "ProfileOptions",
     "RewardBounds",
+    "TaskTotals",
     "available",
     "compare",
     "compare_runs",
@@ -49,4 +53,5 @@ __all__ = [
     "pass_hat_k",
     "profile",
     "read_runs",
+    "task_rows",
 ]

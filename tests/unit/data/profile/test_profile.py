@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gymmesh_cli.main import cli
-from gymmesh_client import UserError
+from gymmesh_client import TaskDefaults, TaskFile, TaskReader, UserError
 from gymmesh_data.profile import Fields, ProfileOptions, profile
 from tests.unit.data.rows import call, result, row, text, write_rows
 
@@ -250,7 +250,8 @@ def test_the_command_writes_a_page_in_which_nothing_of_the_rows_runs(tmp_path: P
     assert html.count("<svg") >= 4
     assert "http://" not in html.replace("http://www.w3.org", "")
     (kept,) = map(json.loads, tasks.read_text().splitlines())
-    assert (kept["task_id"], kept["pass_rate"], kept["solved"]) == (evil, 0.5, 1)
+    rates = {"pass_rate": 0.5, "rollouts": 2, "solved": 1, "mean_reward": 0.5}
+    assert (kept["task_id"], kept["rates"]) == (evil, rates)
     again = CliRunner().invoke(cli, command)
     assert again.exit_code == 1
     assert "--overwrite" in again.output
@@ -287,6 +288,37 @@ def test_the_band_of_pass_rates_has_both_ends(tmp_path: Path) -> None:
         assert CliRunner().invoke(cli, [*command, *band]).exit_code == 0
         kept = [json.loads(line)["task_id"] for line in tasks.read_text().splitlines()]
         assert kept == names_kept
+
+
+def test_the_tasks_that_are_written_can_be_collected(tmp_path: Path) -> None:
+    rows = runs({"a": [0.0, 0.0], "b": [0.0, 1.0]}, expected_answer="7", rates="of the task")
+    path, tasks = write_rows(tmp_path / "a.jsonl", rows), tmp_path / "tasks.jsonl"
+    command = ["profile", str(path), "--resamples", "0", "--write-tasks", str(tasks)]
+    said = CliRunner().invoke(cli, command)
+    assert (
+        f"tasks         1 in {tasks}\nnext          gym-cli collect --input {tasks}" in said.output
+    )
+    (task,) = TaskFile(TaskReader(TaskDefaults("any", "any")), tasks)
+    assert (task.task_id, task.environment) == ("b", rows[0]["environment"])
+    payload = json.loads(task.payload_json)
+    assert payload["expected_answer"] == "7"
+    assert payload["rates"]["pass_rate"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--pass-rate", "0", "1"], "for --write-tasks FILE; add this option"),
+        (["--write-tasks", "t.jsonl", "--pass-rate", "0.9", "0.1"], "0.9 0.1: LOW is greater"),
+    ],
+)
+def test_a_band_that_selects_nothing_is_refused(
+    tmp_path: Path, options: list[str], words: str
+) -> None:
+    path = write_rows(tmp_path / "a.jsonl", runs({"a": [1.0]}))
+    said = CliRunner().invoke(cli, ["profile", str(path), *options])
+    assert said.exit_code == 2, said.output
+    assert words in " ".join(said.output.split())
 
 
 def test_the_failures_of_a_real_run_are_read(tmp_path: Path) -> None:
