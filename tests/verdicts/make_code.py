@@ -20,6 +20,9 @@ def _tests(inputs: list[str], outputs: list[str], **more: str) -> dict[str, Any]
 SUM = _tests(["1 2\n", "-3 10\n"], ["3\n", "7\n"])
 LINES = _tests(["3\n"], ["1\n2\n3\n"])
 THIRD = _tests(["1\n"], ["0.333333333\n"])
+BITS = _tests(["1", "2"], ['"0010"', '"0100"'], fn_name="bits")
+EVEN = _tests(["2", "-7"], ["true", "false"], fn_name="even")
+HALVES = _tests(["1", "3"], ["[0.5]", "[0.333333333]"], fn_name="parts")
 DOUBLE = _tests(["2", "-7"], ["4", "-14"], fn_name="double")
 # Tasks, each with programs and whether they are right.
 PROGRAMS: list[tuple[dict[str, Any], list[tuple[str, bool, str]]]] = [
@@ -68,6 +71,24 @@ PROGRAMS: list[tuple[dict[str, Any], list[tuple[str, bool, str]]]] = [
         ("def twice(x): return 2 * x", False, "another name"),
         ("def double(x): return 2 * x + 1", False, "off by one"),
         ("import sys\ndef double(x): sys.exit(0)", False, "ends the program"),
+    ]),
+    (BITS, [
+        ("def bits(x): return f'{2 * x:04b}'", True, "four digits"),
+        ("def bits(x): return bin(2 * x)[2:]", False, "without the zeros in front"),
+        ("def bits(x): return int(bin(2 * x)[2:])", False, "a number for a text"),
+    ]),
+    (EVEN, [
+        ("def even(x): return x % 2 == 0", True, "a truth value"),
+        ("def even(x): return 1 - x % 2", False, "a number for a truth value"),
+        ("def even(x): return str(x % 2 == 0).lower()", False, "a text for a truth value"),
+    ]),
+    (HALVES, [
+        ("def parts(x): return [1 / 2 if x == 1 else 1 / x]", True, "numbers in a list"),
+        ("def parts(x): return [str(round(1 / (2 if x == 1 else x), 9))]", False, "texts in a list"),
+    ]),
+    (_tests(["1000\n"], ["2000\n"]), [
+        ("print(2 * int(input()))", True, "twice"),
+        ("print(f'{2 * int(input()):_}')", False, "an underscore in the number"),
     ]),
 ]  # fmt: skip
 # Answers with a program, for which `{}` stands.

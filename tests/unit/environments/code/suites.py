@@ -24,6 +24,7 @@ SUITES: dict[str, dict[str, Any]] = {
     "call": unit_tests(["2", "-7"], ["4", "-14"], "double"),
     "solution": unit_tests(["[1, 2]", "[]"], ["[2, 4]", "[]"], "double"),
     "search": unit_tests(["[3, 5]\n5", "[3, 5]\n4"], ["1", "-1"], "search"),
+    "padded": unit_tests(["1", "2"], ['"0010"', '"0100"'], "double"),
     "infinite": unit_tests(["1"], ["Infinity"], "double"),
     "imported": unit_tests(["4\n6"], ["2"], "gcd"),
     "large": unit_tests(["250000000"], ["500000000"], "double"),

@@ -276,5 +276,6 @@ def test_outputs(actual: str, expected: str, same: bool) -> None:
         ([float("inf")], [1.0], False),
     ],
 )
-def test_values(actual: Any, expected: Any, same: bool) -> None:
-    assert same_value(actual, expected) is same
+def test_values_as_nemo_gym_compares_them(actual: Any, expected: Any, same: bool) -> None:
+    assert same_value(actual, expected, nemo=True) is same
+    assert same or not same_value(actual, expected)  # the usual rules accept no more

@@ -48,7 +48,7 @@ def _same(actual: Any, expected: Any) -> bool:
         )
     if isinstance(expected, dict):
         return isinstance(actual, dict) and _same_dict(actual, expected)
-    if isinstance(expected, bool) or not isinstance(expected, Number):
+    if isinstance(expected, bool) or not isinstance(expected, int | float):
         return type(actual) is type(expected) and bool(actual == expected)
     return (
         isinstance(actual, Number)
@@ -74,7 +74,7 @@ def _key(key: Any) -> Any:
 
 
 def _same_number(actual: Any, expected: float) -> bool:
-    if actual == expected or (actual != actual and expected != expected):  # noqa: PLR0124  # NaN
+    if actual == expected or (actual != actual and expected != expected):  # NaN
         return True
     try:
         near = _close(actual if isinstance(actual, int) else float(actual), expected)

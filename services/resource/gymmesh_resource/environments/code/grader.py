@@ -3,8 +3,9 @@
 The grader imports only what is sent along with it. A candidate can make a value that needs all
 memory or time to read or to compare. Then only this process dies, and the service sees its end.
 
-The order: `kind` is "stdio" or "call"; `nemo`: compare by NeMo Gym's rules. Then, for each test, the expected output and
-the candidate's answer. The reply says that the test passed, or has the problem and its detail.
+The order: `kind` is "stdio" or "call"; `nemo`: compare by NeMo Gym's rules. Then, for each test,
+the expected output and the candidate's answer. The reply says that the test passed, or has the
+problem and its detail.
 """
 
 from __future__ import annotations

@@ -80,8 +80,8 @@ async def judge(
 
     `test_s`: seconds for each test; a task's test code is one test. `suite_s`: seconds for all
     tests. Waiting for a processor does not count in either (see `ProgramTime`). `clock_s`,
-    `last_s`: seconds of the clock for all tests. `nemo`: answers are compared as NeMo
-    Gym compares them, and `sys.exit(1)` is a normal end.
+    `last_s`: seconds of the clock for all tests. `nemo`: answers are compared as NeMo Gym compares
+    them, and `sys.exit(1)` is a normal end.
 
     Raises `SandboxError`, `TaskInvalid` for test code that does not run, and `Starved` if the
     machine was too busy for a verdict within `clock_s`.
