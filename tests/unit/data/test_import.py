@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import zipfile
 import zlib
 from pathlib import Path
@@ -380,6 +381,14 @@ def test_what_was_exported_for_inspect_comes_back(tmp_path: Path) -> None:
 
 WRONG: list[tuple[str, Any, str]] = [
     ("hf", {"text": "x"}, r"in\.jsonl:2: has no known prompt column\. .*--column"),
+    ("hf", {"question": None}, r":2: question: the prompt is null"),
+    ("hf", {"id": 3, "question": " "}, r":2: question: the prompt is empty"),
+    ("messages", {"messages": [{"role": "user", "content": ""}]}, r":2: input: each user message"),
+    (
+        "messages",
+        {"messages": [{"role": "user", "content": [{"type": "text", "text": " "}]}]},
+        r":2: input: each user message is empty",
+    ),
     ("hf", {"prompt": 7}, r":2: prompt: must be a string or a list of messages"),
     ("hf", {"prompt": "x", "tags": ["a"]}, r":2: tags: must be an object"),
     ("messages", {"text": "x"}, r":2: has neither the key 'messages'"),
@@ -437,6 +446,27 @@ def test_a_line_that_is_no_json_is_a_row_that_cannot_be_taken(tmp_path: Path) ->
     _, summary = imported(tmp_path, "hf", source, skip_invalid=True)
     assert summary.refused == 1
     assert "in.jsonl:2: is not JSON" in summary.problems[0]
+
+
+def test_a_column_without_a_value_is_not_the_prompt(tmp_path: Path) -> None:
+    rows: list[Json] = [{"input": "", "instruction": "Add."}, {"prompt": None, "question": "Why?"}]
+    records, _ = imported(tmp_path, "hf", rows)
+    assert [one["responses_create_params"]["input"] for one in records] == [
+        [user("Add.")],
+        [user("Why?")],
+    ]
+
+
+@pytest.mark.parametrize("name", ["hf", "known"])
+@pytest.mark.parametrize("sign", [";", "\t"])
+def test_a_table_that_is_not_separated_by_commas_says_so(
+    tmp_path: Path, name: str, sign: str
+) -> None:
+    source = tmp_path / "in.csv"
+    source.write_text("\n".join(sign.join(row) for row in (("id", "question"), ("1", "Hi?"))))
+    words = f"in.csv:1: has one column, .* separated by {sign!r}. Write the file with commas"
+    with pytest.raises(UserError, match=re.escape(words).replace(r"\.\*", ".*")):
+        imported(tmp_path, name, source)
 
 
 def test_nothing_is_written_over(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def choice_row(row: Json) -> ChoiceRow | None:
     Raises RowRefused if the row's right option cannot be found.
     """
     found = _options(row)
-    question = next((key for key in _QUESTIONS if isinstance(row.get(key), str)), None)
+    question = next((key for key in _QUESTIONS if _is_said(row.get(key))), None)
     if found is None or question is None:
         return None
     labels, texts, columns = found
@@ -92,6 +92,10 @@ def _options(row: Json) -> tuple[list[str], list[str], list[str]] | None:
     if _are_texts(texts):
         return [str(number + 1) for number in range(len(texts))], texts, numbered
     return None
+
+
+def _is_said(value: Any) -> bool:
+    return isinstance(value, str) and bool(value.strip())
 
 
 def _are_texts(texts: Any) -> bool:

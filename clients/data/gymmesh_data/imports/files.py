@@ -27,6 +27,7 @@ from gymmesh_responses import CodecError, loads
 
 _LINES: Final = (".jsonl", ".ndjson")
 _KNOWN: Final = (*_LINES, ".json", ".parquet", ".csv", ".eval")
+_OTHER_SEPARATORS: Final = (";", "\t", "|")
 _LISTS: Final = ("data", "rows", "train", "samples")
 _BATCH_ROWS: Final = 1024
 
@@ -98,6 +99,7 @@ def _csv(path: Path) -> Iterator[tuple[str, Any]]:
             names = next(reader, [])
             if len(set(names)) < len(names):
                 raise UserError(f"{path}:1: has two columns with the same name")
+            _refuse_other_separator(path, names)
             begin = reader.line_num + 1
             for fields in reader:
                 where, begin = f"{path}:{begin}", reader.line_num + 1
@@ -110,6 +112,16 @@ def _csv(path: Path) -> Iterator[tuple[str, Any]]:
             raise UserError(f"{path}:{reader.line_num}: not CSV: {error}") from None
         except UnicodeDecodeError as error:
             raise UserError(f"{path}: not UTF-8: {error.reason}") from None
+
+
+def _refuse_other_separator(path: Path, names: list[str]) -> None:
+    """Refuse a file whose columns are not separated by commas. Raises UserError."""
+    sign = next((sign for sign in _OTHER_SEPARATORS if len(names) == 1 and sign in names[0]), None)
+    if sign is not None:
+        raise UserError(
+            f"{path}:1: has one column, {names[0][:200]!r}, so the file seems to be separated by "
+            f"{sign!r}. Write the file with commas as separators"
+        )
 
 
 def _parquet(path: Path) -> Iterator[tuple[str, Any]]:

@@ -76,6 +76,19 @@ def task_row(imported: Imported, environment: str) -> Json:
     return row
 
 
+def refuse_no_prompt(imported: Imported) -> None:
+    """Refuse a task that asks the model nothing. Raises RowRefused."""
+    asked = [item.get("content") for item in imported.prompt if item.get("role") == "user"]
+    if asked and not any(_is_said(content) for content in asked):
+        raise RowRefused("input: each user message is empty")
+
+
+def _is_said(content: Any) -> bool:
+    if isinstance(content, str):
+        return bool(content.strip())
+    return any(part.get("type") != "input_text" or part["text"].strip() for part in content or ())
+
+
 def rollout_row(imported: Imported, environment: str, repeat: int, source: str) -> Json:
     """A finished rollout, as `gym-cli collect` would have written it.
 

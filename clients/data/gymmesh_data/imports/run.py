@@ -25,7 +25,7 @@ from gymmesh_data.imports.datasets import (
     unknown_shape,
 )
 from gymmesh_data.imports.files import files_of, rows_of
-from gymmesh_data.imports.imported import Imported, rollout_row, task_row
+from gymmesh_data.imports.imported import Imported, refuse_no_prompt, rollout_row, task_row
 from gymmesh_data.imports.items import RowRefused
 from gymmesh_data.imports.sources import IMPORT_FORMATS, Columns, ImportRow
 from gymmesh_data.rollout import Json, made_id
@@ -206,6 +206,7 @@ def _task(imported: Imported, options: Imports, name: str, note: _Note) -> bytes
     if said and imported.reward is None:
         # A demonstration of the data set: what a verifier may compare with.
         imported.payload.setdefault(_REFERENCE, said[-1])
+    refuse_no_prompt(imported)
     row = task_row(imported, options.environment or imported.environment)
     if not options.keep_prose:
         if "expected_answer" in row:

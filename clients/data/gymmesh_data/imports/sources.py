@@ -86,7 +86,10 @@ def of_data_set(row: Json, columns: Columns) -> Imported:
         payload["expected_answer"] = final_answer(whole)
         if payload["expected_answer"] != whole and column != "expected_answer" and column in row:
             payload.setdefault(column, whole)
-    items = items_of(_column(row, names["input"]), names["input"])
+    prompt = _column(row, names["input"])
+    if prompt is None or (isinstance(prompt, str) and not prompt.strip()):
+        raise RowRefused(f"{names['input']}: the prompt is {'null' if prompt is None else 'empty'}")
+    items = items_of(prompt, names["input"])
     if "system" in names:
         text = _column(row, names["system"])
         if not isinstance(text, str):
@@ -271,14 +274,15 @@ def _guess(
 ) -> None:
     if key in names:
         return
-    found = next((one for one in columns if row.get(one) is not None), None)
-    if found is not None:
-        names[key] = found
+    # A column without a value only where no other has one: it is then named as the mistake.
+    there = sorted((one for one in columns if one in row), key=lambda one: row[one] in (None, ""))
+    if there and (needed or row[there[0]] is not None):
+        names[key] = there[0]
     elif needed:
-        there = ", ".join(map(str, row)) or "none"
+        all_columns = ", ".join(map(str, row)) or "none"
         raise RowRefused(
             f"has no known prompt column. Name the column: --column {key}=NAME (columns: "
-            f"{there[:200]})"
+            f"{all_columns[:200]})"
         )
 
 
