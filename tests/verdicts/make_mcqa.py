@@ -252,7 +252,7 @@ NOT_AFFIRMED = [
     "A if B is wrong", "B minus", "the answer isn't B", "the planet Pluto, not Mars... B", "Mars is wrong",
     "hardly Mars", "the unlikely Mars", "the wrong Mars", "Mars or Pluto", "B and D", "the answer that isn't B",
     "I would never pick B", "ruled out: B", "eliminated: B", "incorrect: B", "wrong: B", "B as well as C", "B plus C",
-    "B with C",
+    "B with C", "!B",
 ]  # fmt: skip
 # What names Mars in a box.
 AFFIRMED_TEXT = [
@@ -332,10 +332,11 @@ def _row(options: list[str], expected: str, mode: str) -> dict[str, Any]:
 
 
 def _sentences() -> Iterator[tuple[str, list[str], str, str | None, str]]:
-    for text in AFFIRMED:
-        yield MARKDOWN, PLANETS, f"Answer: {text}", "B", "+affirmed in a sentence"
-    for text in NOT_AFFIRMED:
-        yield MARKDOWN, PLANETS, f"Answer: {text}", None, "no sentence that affirms one option"
+    for mode, form in ((MARKDOWN, "Answer: %s"), (COLON, "Answer: %s"), (BOXED, "\\boxed{%s}")):
+        for text in AFFIRMED:
+            yield mode, PLANETS, form % text, "B", "+affirmed in a sentence"
+        for text in NOT_AFFIRMED:
+            yield mode, PLANETS, form % text, None, "no sentence that affirms one option"
     for text in AFFIRMED_TEXT:
         yield BOXED, PLANETS, f"\\boxed{{{text}}}", "B", "+affirmed in a sentence"
     for text in NOT_AFFIRMED_TEXT:

@@ -81,8 +81,19 @@ def test_a_tasks_own_patterns(patterns: list[str], text: str, letter: str | None
         "Answer:" + " " * 300_000 + "B B",
         "A " * 150_000,
         "\ud800 Answer: \x00",
+        "Answer: " + "B' " * 60_000,
     ],
-    ids=["unclosed", "braces", "commands", "answers", "prefixes", "spaces", "letters", "odd"],
+    ids=[
+        "unclosed",
+        "braces",
+        "commands",
+        "answers",
+        "prefixes",
+        "spaces",
+        "letters",
+        "odd",
+        "quotes",
+    ],
 )
 def test_long_and_odd_text_is_judged_in_the_end(mode: Any, text: str) -> None:
     # What is quadratic in any of these would outlast the test's time limit.

@@ -35,7 +35,7 @@ _FORMS = (f"ANSWER IS {ANSWER}", _COLON, f"The answer is {ANSWER}.", _BOXED, ANS
 class McqaEnvironment(Environment[None]):
     """Multiple choice questions; the reward is 1.0 for the right letter, else 0.0."""
 
-    version = "5"
+    version = "6"
     references: ClassVar[tuple[str, ...]] = ("nemo",)
     examples = "tasks.jsonl"
     processes = 1

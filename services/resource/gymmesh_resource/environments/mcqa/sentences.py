@@ -126,10 +126,16 @@ def affirmed(text: str, named: Sequence[Named], *, own: dict[str, str]) -> str |
     `named`: the options that stand in it, in order and apart. `own`: the options' texts by
     letter, in small letters, where options are named by their letters; empty where by their texts.
     """
+    # Quotes that don't come in pairs; counted once, as a text may name its options often.
+    odd = {
+        sign
+        for sign, count in (('"', text.count('"')), ("'", len(_QUOTE.findall(text))))
+        if count % 2 == 1
+    }
     found = [
         letter
         for letter in dict.fromkeys(one.letter for one in named)
-        if not any(_is_altered(text, one) for one in named if one.letter == letter)
+        if not any(_is_altered(text, one, odd) for one in named if one.letter == letter)
         and _affirms(_masked(text, named, letter), own.get(letter))
     ]
     return found[0] if len(found) == 1 else None
@@ -147,23 +153,18 @@ def _masked(text: str, named: Sequence[Named], letter: str) -> str:
     return "".join(parts)
 
 
-def _is_altered(text: str, one: Named) -> bool:
+def _is_altered(text: str, one: Named, odd: set[str]) -> bool:
     """Whether a sign right behind an option makes it another: C' and 100! are not C and 100."""
     sign = text[one.end : one.end + 1]
-    match sign:
-        case "!":
-            return text[one.end - 1].isdigit()
-        case '"':
-            return text.count(sign) % 2 == 1
-        case "'":
-            return len(_QUOTE.findall(text)) % 2 == 1
-    return False
+    return text[one.end - 1].isdigit() if sign == "!" else sign in odd
 
 
 def _affirms(sentence: str, own: str | None) -> bool:
     head, _, tail = _CERTAINLY.sub("", sentence).partition(_ONE)
     if head.rstrip().endswith("<") and not tail.lstrip().startswith(">"):
         return False  # "< 100" is a bound
+    if head.endswith("!"):
+        return False  # "!C" is a denial
     return _leads(head, by_text=own is None) and _follows(tail, own or "")
 
 

@@ -141,7 +141,10 @@ def _boxed(inner: str | None, question: ChoiceQuestion, label_in_box: bool) -> s
 
 
 def _boxed_option(inner: str | None, question: ChoiceQuestion) -> str | None:
-    return None if inner is None else _option_in(_normal(inner), question)
+    if inner is None:
+        return None
+    text = _normal(inner)
+    return _option_in(text, question) or _letter_of(text, question)
 
 
 def _option_in(text: str, question: ChoiceQuestion) -> str | None:
@@ -212,7 +215,7 @@ def _after_colon(text: str, question: ChoiceQuestion) -> str | None:
         letter = _alone(candidate) or _alone(candidate := _normal(candidate))
         if letter is not None:  # the answer, though it be no option
             return letter if letter in question.letters else None
-        letter = question.named_by(candidate) or _labelled(candidate, question)
+        letter = _letter_of(candidate, question)
         if letter in question.letters:
             return letter
     return None
@@ -242,7 +245,7 @@ def _from_payloads(text: str, question: ChoiceQuestion, prefix: str) -> str | No
 
 
 def _letter_of(text: str, question: ChoiceQuestion) -> str | None:
-    """The one letter that the words after "Answer:" name."""
+    """The one letter that words in a box or after "Answer:" name."""
     letters = question.letters
     letter = _alone(text) or question.named_by(text) or _labelled(text, question)
     if letter is not None:
