@@ -248,6 +248,14 @@ class _Reordering(Attempt):
         return done
 
 
+class _Hasty(Attempt):
+    """Sends the calls of an answer at once, whatever the session needs."""
+
+    async def _open(self) -> None:
+        await super()._open()
+        self._session.tools_in_order = False
+
+
 class _Talkative(Attempt):
     """Shows the model the verifier's payload."""
 
@@ -314,6 +322,7 @@ async def test_an_agent_that_changes_answers_fails() -> None:
         (_Leaky, "model_down"),
         (_Leaky, "cancelled_in_a_tool_call"),
         (_Reordering, "outputs_in_call_order"),
+        (_Hasty, "calls_in_order"),
         (_Talkative, "single_answer"),
         (_Generous, "verifier_fault"),
         (_Nameless, "outputs_in_call_order"),

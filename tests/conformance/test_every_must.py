@@ -73,6 +73,7 @@ _SHOWN: Final[Mapping[str, tuple[str, ...] | str]] = {
     "must call neither CallTool nor NextTurn": "a caller's own choice: see the tests of episodes",
     "the server must not show it in an answer": "what never appears: see the tests of episodes",
     "the agent must call NextTurn": ("agent/turns_until_done",),
+    "the agent must send each call after the answer": ("agent/calls_in_order",),
     "the answers among which the model must choose": "describes a field",
     "A message that was begun must be finished": (
         *("mux/a_request_that_is_late", "mux/a_request_that_does_not_come"),

@@ -132,4 +132,4 @@ def test_a_title_that_is_taken_for_the_work_is_told_once_in_a_run(
     assert actors == [["", "conversation-1", "conversation-1"]] * 2
     run("show", str(rows))
     shown = " ".join(capfd.readouterr().out.split())
-    assert f"look at {said} made calls with tools" in shown
+    assert f"check {said} made calls with tools" in shown

@@ -37,6 +37,7 @@ from gymmesh_responses.jsonio import (
     dumps_clean,
     dumps_sorted,
     loads,
+    loads_line,
     overlay_without,
     text_to_bytes,
 )
@@ -123,6 +124,7 @@ __all__ = [
     "items_to_json",
     "items_to_list",
     "loads",
+    "loads_line",
     "media_url",
     "media_urls",
     "media_urls_in_json",

@@ -68,6 +68,18 @@ def loads(text: str | bytes | bytearray | memoryview) -> JsonValue:
     return _parse(text)[0]
 
 
+def loads_line(line: bytes) -> JsonValue:
+    """As `loads`, of a line of a file. Its errors have no line, which would be that of the text.
+
+    Raises:
+        CodecError: as `loads`.
+    """
+    try:
+        return loads(line.strip())
+    except CodecError as error:
+        raise CodecError(error.problem.replace("at line 1 column", "at column")) from None
+
+
 def dumps(value: JsonValue) -> bytes:
     """Write a value as compact UTF-8 JSON; tuples are written as arrays.
 

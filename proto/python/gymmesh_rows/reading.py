@@ -12,7 +12,7 @@ from typing import Any, Final, Union, get_args, get_origin
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from gymmesh_responses import LOGPROB_ROUNDING, CodecError, JsonValue, dumps_clean, loads
+from gymmesh_responses import LOGPROB_ROUNDING, CodecError, JsonValue, dumps_clean, loads_line
 from gymmesh_rows.earlier import is_earlier, of_this_contract, own_keys
 from gymmesh_rows.row import COLUMNS, METADATA_COLUMNS, Row, RowError
 
@@ -57,7 +57,7 @@ def read_row(line: bytes) -> Row:
 def _read_slowly(line: bytes) -> Row:
     """A row of an earlier form, or with what msgspec does not read."""
     try:
-        document = loads(line)
+        document = loads_line(line)
     except CodecError as error:
         raise RowError(f"is not a line of JSON: {error}") from None
     if type(document) is not dict:

@@ -115,12 +115,13 @@ class AttemptEnvironment:
         return reply
 
     async def call_tools(self, call: ModelCall) -> list[ToolAnswer]:
-        """Run all function calls of an answer concurrently, and return the answers in the order
-        of the calls. Raises StepFailed, after the other calls were cancelled.
+        """Run all function calls of an answer, and return the answers in the order of the calls.
+        The calls run concurrently, except if the session's state depends on their order. Raises
+        StepFailed, after the other calls were cancelled.
         """
         calls = call.function_calls
-        if len(calls) == 1:
-            return [await self._call_tool(call, 0, calls[0])]
+        if len(calls) == 1 or self._session.opened.tools_in_order:
+            return [await self._call_tool(call, *one) for one in enumerate(calls)]
         places = asyncio.Semaphore(_SIDE_BY_SIDE)
 
         async def in_place(position: int, function: responses_pb2.FunctionCall) -> ToolAnswer:

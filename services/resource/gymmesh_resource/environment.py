@@ -72,8 +72,8 @@ class Environment(Generic[S]):
     version: change it when tools or verdicts may change. verifier_version: change it when only
         verdicts may change.
     state: makes the new state of a session, usually a dataclass; None: no state.
-    in_order: calls of one session run one after another, in order of arrival. Default: only with
-        a state or a sandbox.
+    in_order: calls of one session run one after another, and agents send them in the order of the
+        model's answer. Default: only with a state or a sandbox.
     verify_needs_session: whether `verify` needs the live session. Default: only with a state or a
         sandbox. Otherwise `verify` gets a new session when the old one has ended.
     keep_state: whether the final state of a session is kept with the rollout for a later verdict,

@@ -258,14 +258,22 @@ class Attempt:
                 call_id=call.call_id, name=call.name, model_call_id=self._last_call
             )
             self._emit(tool_call_started=begun)
+        if self._session.tools_in_order:
+            answers = [await self._call_tool(call) for call in calls]
+        else:
+            answers = await self._call_concurrently(calls)
+        self._items.extend(output for output, _ in answers)
+        return any(done for _, done in answers)
+
+    async def _call_concurrently(
+        self, calls: list[responses_pb2.FunctionCall]
+    ) -> list[tuple[responses_pb2.Item, bool]]:
         tasks = [asyncio.create_task(self._call_tool(call)) for call in calls]
         try:
-            answers = await asyncio.gather(*tasks)
+            return await asyncio.gather(*tasks)
         finally:
             for task in tasks:
                 task.cancel()
-        self._items.extend(output for output, _ in answers)
-        return any(done for _, done in answers)
 
     async def _call_tool(self, call: responses_pb2.FunctionCall) -> tuple[responses_pb2.Item, bool]:
         request = resource_pb2.CallToolRequest(

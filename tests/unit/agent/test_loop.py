@@ -100,7 +100,7 @@ def test_reports_that_were_not_asked_for_are_refused() -> None:
         machine.turn_taken(done=True)
     machine.opened()
     machine.model_answered(calls(call("add")), 1)
-    with pytest.raises(RuntimeError, match="1 tool calls"):
+    with pytest.raises(RuntimeError, match="the number of tool calls in the model's answer is 1"):
         machine.tools_answered([False, False])
 
 

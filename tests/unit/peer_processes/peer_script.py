@@ -59,6 +59,7 @@ async def garbage(host: Any, params: dict[str, Any]) -> None:
 
 
 async def wait(host: Any, params: dict[str, Any]) -> None:
+    Path(params["file"] + ".began").touch()
     try:
         await asyncio.sleep(3600)
     finally:

@@ -159,7 +159,9 @@ async def test_a_call_over_its_time_is_given_up_there_too(tmp_path: Path) -> Non
         cancelled = asyncio.create_task(
             process.call("wait", {"file": str(tmp_path / "cancelled")}, LONG_S)
         )
-        await process.call("echo", {}, LONG_S)
+        async with asyncio.timeout(LONG_S):
+            while not (tmp_path / "cancelled.began").exists():
+                await process.call("echo", {}, LONG_S)
         cancelled.cancel()
         with pytest.raises(asyncio.CancelledError):
             await cancelled

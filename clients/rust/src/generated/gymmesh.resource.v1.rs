@@ -270,6 +270,12 @@ pub struct CreateSessionResponse {
     /// have choices scored instead of sampling an answer.
     #[prost(string, repeated, tag = "9")]
     pub choices: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// The session's state depends on the order of the tool calls. If the model's answer has
+    /// several tool calls, the agent must send each call after the answer to the previous call,
+    /// in the order of the model's answer. If false, the agent may send the calls of one answer
+    /// concurrently, and they arrive in any order.
+    #[prost(bool, tag = "10")]
+    pub tools_in_order: bool,
 }
 impl ::prost::Name for CreateSessionResponse {
     const NAME: &'static str = "CreateSessionResponse";
@@ -739,10 +745,11 @@ pub mod resource_service_client {
         /// answer (see `outcome`). The model sees this answer, and its text says what to do. A
         /// fault of the environment is INTERNAL / ENVIRONMENT_FAULT, and the model does not see
         /// it. A tool that exceeds its time limit is DEADLINE_EXCEEDED / TOOL_TIMEOUT.
-        /// Calls of one session may be concurrent. If an environment's state depends on their
-        /// order, the environment runs them in the order of arrival. For the request_id of an
-        /// earlier call of the session, the server does not run the tool again: it waits for
-        /// that call or returns that call's answer.
+        /// Calls of one session may be concurrent, and then arrive in any order. If an environment's
+        /// state depends on their order, the environment runs them in the order of arrival, and sets
+        /// `tools_in_order` of CreateSessionResponse. For the request_id of an earlier call of the
+        /// session, the server does not run the tool again: it waits for that call or returns that
+        /// call's answer.
         pub async fn call_tool(
             &mut self,
             request: impl tonic::IntoRequest<super::CallToolRequest>,
@@ -904,10 +911,11 @@ pub mod resource_service_server {
         /// answer (see `outcome`). The model sees this answer, and its text says what to do. A
         /// fault of the environment is INTERNAL / ENVIRONMENT_FAULT, and the model does not see
         /// it. A tool that exceeds its time limit is DEADLINE_EXCEEDED / TOOL_TIMEOUT.
-        /// Calls of one session may be concurrent. If an environment's state depends on their
-        /// order, the environment runs them in the order of arrival. For the request_id of an
-        /// earlier call of the session, the server does not run the tool again: it waits for
-        /// that call or returns that call's answer.
+        /// Calls of one session may be concurrent, and then arrive in any order. If an environment's
+        /// state depends on their order, the environment runs them in the order of arrival, and sets
+        /// `tools_in_order` of CreateSessionResponse. For the request_id of an earlier call of the
+        /// session, the server does not run the tool again: it waits for that call or returns that
+        /// call's answer.
         async fn call_tool(
             &self,
             request: tonic::Request<super::CallToolRequest>,

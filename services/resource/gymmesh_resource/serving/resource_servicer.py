@@ -95,6 +95,7 @@ class ResourceServicer:
             tools=self._tools.offered,
             multi_turn=served.multi_turn,
             environment_version=environment.version,
+            tools_in_order=served.in_order,
         )
 
     async def GetEnvironment(

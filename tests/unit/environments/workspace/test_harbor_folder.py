@@ -126,7 +126,7 @@ def test_the_command_writes_folders_and_names_the_others(
         cli(words)
     assert ended.value.code == 3
     said = capsys.readouterr()
-    assert "suite: 2 task folders, 3 refused" in said.out
+    assert "suite: 2 task folders, tasks not exported: 3" in said.out
     assert "tasks.jsonl:3: image: is missing" in said.err
     assert "tasks.jsonl:4: task_id: '../out'" in said.err
     assert "tasks.jsonl:5: environment: MathEnvironment judges with its own Python code" in said.err

@@ -443,6 +443,7 @@ class CreateSessionResponse(_message.Message):
     MULTI_TURN_FIELD_NUMBER: _builtins.int
     SANDBOXES_FIELD_NUMBER: _builtins.int
     CHOICES_FIELD_NUMBER: _builtins.int
+    TOOLS_IN_ORDER_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session's id, hard to guess, unique at this instance."""
     instance_id: _builtins.str
@@ -455,6 +456,12 @@ class CreateSessionResponse(_message.Message):
     """The environment's version."""
     multi_turn: _builtins.bool
     """Copied from GetEnvironment: whether the agent must call NextTurn for this session."""
+    tools_in_order: _builtins.bool
+    """The session's state depends on the order of the tool calls. If the model's answer has
+    several tool calls, the agent must send each call after the answer to the previous call,
+    in the order of the model's answer. If false, the agent may send the calls of one answer
+    concurrently, and they arrive in any order.
+    """
     @_builtins.property
     def tools(self) -> _containers.RepeatedCompositeFieldContainer[_responses_pb2.Tool]:
         """The tools of this session. The agent offers them to the model together with the
@@ -493,10 +500,11 @@ class CreateSessionResponse(_message.Message):
         multi_turn: _builtins.bool = ...,
         sandboxes: _abc.Iterable[_grant_pb2.SandboxGrant] | None = ...,
         choices: _abc.Iterable[_builtins.str] | None = ...,
+        tools_in_order: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["choices", b"choices", "environment_version", b"environment_version", "instance_id", b"instance_id", "items", b"items", "multi_turn", b"multi_turn", "sandboxes", b"sandboxes", "seed", b"seed", "session_id", b"session_id", "tools", b"tools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["choices", b"choices", "environment_version", b"environment_version", "instance_id", b"instance_id", "items", b"items", "multi_turn", b"multi_turn", "sandboxes", b"sandboxes", "seed", b"seed", "session_id", b"session_id", "tools", b"tools", "tools_in_order", b"tools_in_order"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

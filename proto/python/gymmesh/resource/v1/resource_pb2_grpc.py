@@ -127,10 +127,11 @@ class ResourceServiceServicer:
         answer (see `outcome`). The model sees this answer, and its text says what to do. A
         fault of the environment is INTERNAL / ENVIRONMENT_FAULT, and the model does not see
         it. A tool that exceeds its time limit is DEADLINE_EXCEEDED / TOOL_TIMEOUT.
-        Calls of one session may be concurrent. If an environment's state depends on their
-        order, the environment runs them in the order of arrival. For the request_id of an
-        earlier call of the session, the server does not run the tool again: it waits for
-        that call or returns that call's answer.
+        Calls of one session may be concurrent, and then arrive in any order. If an environment's
+        state depends on their order, the environment runs them in the order of arrival, and sets
+        `tools_in_order` of CreateSessionResponse. For the request_id of an earlier call of the
+        session, the server does not run the tool again: it waits for that call or returns that
+        call's answer.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -107,10 +107,11 @@ class ResourceServiceStub:
     answer (see `outcome`). The model sees this answer, and its text says what to do. A
     fault of the environment is INTERNAL / ENVIRONMENT_FAULT, and the model does not see
     it. A tool that exceeds its time limit is DEADLINE_EXCEEDED / TOOL_TIMEOUT.
-    Calls of one session may be concurrent. If an environment's state depends on their
-    order, the environment runs them in the order of arrival. For the request_id of an
-    earlier call of the session, the server does not run the tool again: it waits for
-    that call or returns that call's answer.
+    Calls of one session may be concurrent, and then arrive in any order. If an environment's
+    state depends on their order, the environment runs them in the order of arrival, and sets
+    `tools_in_order` of CreateSessionResponse. For the request_id of an earlier call of the
+    session, the server does not run the tool again: it waits for that call or returns that
+    call's answer.
     """
     NextTurn: _grpc.UnaryUnaryMultiCallable[_resource_pb2.NextTurnRequest, _resource_pb2.NextTurnResponse]
     """Gives the environment its turn after the model answered without calling a tool: a
@@ -188,10 +189,11 @@ class ResourceServiceAsyncStub(ResourceServiceStub):
     answer (see `outcome`). The model sees this answer, and its text says what to do. A
     fault of the environment is INTERNAL / ENVIRONMENT_FAULT, and the model does not see
     it. A tool that exceeds its time limit is DEADLINE_EXCEEDED / TOOL_TIMEOUT.
-    Calls of one session may be concurrent. If an environment's state depends on their
-    order, the environment runs them in the order of arrival. For the request_id of an
-    earlier call of the session, the server does not run the tool again: it waits for
-    that call or returns that call's answer.
+    Calls of one session may be concurrent, and then arrive in any order. If an environment's
+    state depends on their order, the environment runs them in the order of arrival, and sets
+    `tools_in_order` of CreateSessionResponse. For the request_id of an earlier call of the
+    session, the server does not run the tool again: it waits for that call or returns that
+    call's answer.
     """
     NextTurn: _aio.UnaryUnaryMultiCallable[_resource_pb2.NextTurnRequest, _resource_pb2.NextTurnResponse]  # type: ignore[assignment]
     """Gives the environment its turn after the model answered without calling a tool: a
@@ -296,10 +298,11 @@ class ResourceServiceServicer(metaclass=_abc_1.ABCMeta):
         answer (see `outcome`). The model sees this answer, and its text says what to do. A
         fault of the environment is INTERNAL / ENVIRONMENT_FAULT, and the model does not see
         it. A tool that exceeds its time limit is DEADLINE_EXCEEDED / TOOL_TIMEOUT.
-        Calls of one session may be concurrent. If an environment's state depends on their
-        order, the environment runs them in the order of arrival. For the request_id of an
-        earlier call of the session, the server does not run the tool again: it waits for
-        that call or returns that call's answer.
+        Calls of one session may be concurrent, and then arrive in any order. If an environment's
+        state depends on their order, the environment runs them in the order of arrival, and sets
+        `tools_in_order` of CreateSessionResponse. For the request_id of an earlier call of the
+        session, the server does not run the tool again: it waits for that call or returns that
+        call's answer.
         """
 
     @_abc_1.abstractmethod

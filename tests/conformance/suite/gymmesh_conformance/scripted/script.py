@@ -59,6 +59,9 @@ class Script:
         self.case_id = case_id
         self._world = world
         self.violations: list[str] = []
+        opened = world.get("session", {}).get("response", {})
+        self._tools_in_order = bool(opened.get("tools_in_order"))
+        self._tool_calls_open = 0
         self.credentials: list[str] = []  # those that calls came with
         self.longest_s = 0.0  # the most time that a call came with
         self.counts: Counter[str] = Counter()
@@ -147,9 +150,18 @@ class Script:
         if entry is None:
             self.violations.append(f"a tool call that the script lacks: {request.call_id!r}")
             entry = {"error": {"code": "INTERNAL", "reason": "ENVIRONMENT_FAULT"}}
-        if "after" in entry:
-            await self._await_call(entry)
-        answer = await self._play(entry, resource_pb2.CallToolResponse)
+        if self._tools_in_order and self._tool_calls_open:
+            self.violations.append(
+                f"the tool call {request.call_id!r} was sent before the answer to the previous "
+                "call, though `tools_in_order` of the session is true"
+            )
+        self._tool_calls_open += 1
+        try:
+            if "after" in entry:
+                await self._await_call(entry)
+            answer = await self._play(entry, resource_pb2.CallToolResponse)
+        finally:
+            self._tool_calls_open -= 1
         self._answers[key] = answer
         return self.give(answer)
 

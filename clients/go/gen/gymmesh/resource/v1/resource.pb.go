@@ -792,7 +792,12 @@ type CreateSessionResponse struct {
 	// answer, in the form that the verifier reads. Their order does not depend on which
 	// answer is right. Empty: the task has no fixed choices. This field is for agents that
 	// have choices scored instead of sampling an answer.
-	Choices       []string `protobuf:"bytes,9,rep,name=choices,proto3" json:"choices,omitempty"`
+	Choices []string `protobuf:"bytes,9,rep,name=choices,proto3" json:"choices,omitempty"`
+	// The session's state depends on the order of the tool calls. If the model's answer has
+	// several tool calls, the agent must send each call after the answer to the previous call,
+	// in the order of the model's answer. If false, the agent may send the calls of one answer
+	// concurrently, and they arrive in any order.
+	ToolsInOrder  bool `protobuf:"varint,10,opt,name=tools_in_order,json=toolsInOrder,proto3" json:"tools_in_order,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -888,6 +893,13 @@ func (x *CreateSessionResponse) GetChoices() []string {
 		return x.Choices
 	}
 	return nil
+}
+
+func (x *CreateSessionResponse) GetToolsInOrder() bool {
+	if x != nil {
+		return x.ToolsInOrder
+	}
+	return false
 }
 
 // Calls a tool.
@@ -1600,7 +1612,7 @@ const file_gymmesh_resource_v1_resource_proto_rawDesc = "" +
 	"\x05agent\x18\x06 \x01(\tB\x04\xe2A\x01\x01R\x05agent\x120\n" +
 	"\x11agent_instance_id\x18\a \x01(\tB\x04\xe2A\x01\x01R\x0fagentInstanceId\x12)\n" +
 	"\rwants_choices\x18\b \x01(\bB\x04\xe2A\x01\x01R\fwantsChoicesB\a\n" +
-	"\x05_seed\"\xf9\x02\n" +
+	"\x05_seed\"\x9f\x03\n" +
 	"\x15CreateSessionResponse\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x1f\n" +
@@ -1613,7 +1625,9 @@ const file_gymmesh_resource_v1_resource_proto_rawDesc = "" +
 	"\n" +
 	"multi_turn\x18\a \x01(\bR\tmultiTurn\x12>\n" +
 	"\tsandboxes\x18\b \x03(\v2 .gymmesh.sandbox.v1.SandboxGrantR\tsandboxes\x12\x18\n" +
-	"\achoices\x18\t \x03(\tR\achoices\"\xb8\x01\n" +
+	"\achoices\x18\t \x03(\tR\achoices\x12$\n" +
+	"\x0etools_in_order\x18\n" +
+	" \x01(\bR\ftoolsInOrder\"\xb8\x01\n" +
 	"\x0fCallToolRequest\x12#\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tB\x04\xe2A\x01\x02R\tsessionId\x12\x18\n" +

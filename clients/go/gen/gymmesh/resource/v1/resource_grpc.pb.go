@@ -106,10 +106,11 @@ type ResourceServiceClient interface {
 	// answer (see `outcome`). The model sees this answer, and its text says what to do. A
 	// fault of the environment is INTERNAL / ENVIRONMENT_FAULT, and the model does not see
 	// it. A tool that exceeds its time limit is DEADLINE_EXCEEDED / TOOL_TIMEOUT.
-	// Calls of one session may be concurrent. If an environment's state depends on their
-	// order, the environment runs them in the order of arrival. For the request_id of an
-	// earlier call of the session, the server does not run the tool again: it waits for
-	// that call or returns that call's answer.
+	// Calls of one session may be concurrent, and then arrive in any order. If an environment's
+	// state depends on their order, the environment runs them in the order of arrival, and sets
+	// `tools_in_order` of CreateSessionResponse. For the request_id of an earlier call of the
+	// session, the server does not run the tool again: it waits for that call or returns that
+	// call's answer.
 	CallTool(ctx context.Context, in *CallToolRequest, opts ...grpc.CallOption) (*CallToolResponse, error)
 	// Gives the environment its turn after the model answered without calling a tool: a
 	// game moves, a simulated user replies. If `multi_turn` of GetEnvironment is false, the
@@ -270,10 +271,11 @@ type ResourceServiceServer interface {
 	// answer (see `outcome`). The model sees this answer, and its text says what to do. A
 	// fault of the environment is INTERNAL / ENVIRONMENT_FAULT, and the model does not see
 	// it. A tool that exceeds its time limit is DEADLINE_EXCEEDED / TOOL_TIMEOUT.
-	// Calls of one session may be concurrent. If an environment's state depends on their
-	// order, the environment runs them in the order of arrival. For the request_id of an
-	// earlier call of the session, the server does not run the tool again: it waits for
-	// that call or returns that call's answer.
+	// Calls of one session may be concurrent, and then arrive in any order. If an environment's
+	// state depends on their order, the environment runs them in the order of arrival, and sets
+	// `tools_in_order` of CreateSessionResponse. For the request_id of an earlier call of the
+	// session, the server does not run the tool again: it waits for that call or returns that
+	// call's answer.
 	CallTool(context.Context, *CallToolRequest) (*CallToolResponse, error)
 	// Gives the environment its turn after the model answered without calling a tool: a
 	// game moves, a simulated user replies. If `multi_turn` of GetEnvironment is false, the
