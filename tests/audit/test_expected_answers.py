@@ -116,6 +116,12 @@ def test_a_call_of_another_form_is_refused_with_the_form(calls: Any) -> None:
         Expected("Done.", "calls", calls=calls)
 
 
+@pytest.mark.parametrize("answer", [[("book", {"size": 4})], {"name": "book"}, 42, None])
+def test_an_answer_that_is_not_text_is_refused(answer: Any) -> None:
+    with pytest.raises(TypeError, match=r"Expected.answer must be text.*Put calls into calls="):
+        Expected(answer, "calls")
+
+
 def test_a_payload_key_stands_in_where_the_environment_gives_none() -> None:
     row = task(answers={"right": ["7", 8]})
     golds = gold_under(row, "answers.right", kind="number", form="Answer: {answer}")

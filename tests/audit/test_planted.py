@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,11 +12,13 @@ import pytest
 from gymmesh_audit import AuditOptions, Report, lines, to_html, to_json
 from gymmesh_audit.attack import KINDS
 from gymmesh_audit.judgement import Measured, Share
-from gymmesh_mesh.authoring.auditing import audit_here
-from gymmesh_resource import Rollout
+from gymmesh_mesh.authoring.auditing import JudgesGroups, audit_here
+from gymmesh_resource import Environment, Member, Outcome, Pending, Rollout, Session, Task
 from gymmesh_resource.config import EnvironmentConfig
+from gymmesh_resource.expected import AnswerKind
 from tests.audit.faulty import FAULTY
-from tests.audit.small import Small, small_environment
+from tests.audit.faulty.tools import PAID, SUMS
+from tests.audit.small import Judge, Small, small_environment
 from tests.audit.sound import SOUND
 
 
@@ -49,7 +51,7 @@ async def test_a_task_that_pays_for_doing_nothing_is_one_finding() -> None:
     report = await Small("desk", judge, kind="calls", calls=calls).audited()
     (found,) = report.open_weaknesses
     assert (found.key, found.task_id) == ("nothing/nothing said", "t1")
-    assert "other wrong answers" in found.detail
+    assert "Other wrong answers that also win" in found.detail
 
 
 async def test_a_report_without_expected_answers_names_what_was_not_played() -> None:
@@ -72,6 +74,70 @@ async def test_a_report_with_all_expected_answers_does_not() -> None:
     assert not [one for one in lines(report) if "not played" in one]
 
 
+def _same_calls(row: Mapping[str, Any], rollout: Rollout) -> float:
+    return [(one.name, one.arguments) for one in rollout.tool_calls] == list(PAID[row["number"]])
+
+
+def _same_text(row: Mapping[str, Any], rollout: Rollout) -> float:
+    return float(rollout.answer.strip().rstrip(".") == row["gold"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "judge", "missing"),
+    [
+        ("calls", _same_calls, "message"),
+        ("text", _same_text, "calls"),
+        ("calls", lambda row, rollout: _same_calls(row, rollout) and _same_text(row, rollout), ""),
+    ],
+)
+async def test_a_part_that_the_verifier_does_not_read_is_not_varied_and_the_report_says_so(
+    kind: AnswerKind, judge: Judge, missing: str
+) -> None:
+    report = await Small("desk", judge, SUMS, kind, calls=PAID).audited()
+    assert not report.open_weaknesses, "\n".join(lines(report))
+    said = [line for line in lines(report) if line.startswith("  not varied ")]
+    assert to_json(report)["not_varied"] == ({missing: 2} if missing else {})
+    assert [f"not varied {missing} of the expected answer, on 2 of 2" in one for one in said] == (
+        [True] if missing else []
+    )
+    assert ("does not read" in to_html([report])) is bool(missing)
+
+
+async def test_an_attack_without_a_verdict_is_not_counted_as_passed() -> None:
+    class Later(Environment[None]):
+        """Every verdict comes later."""
+
+        def tasks(self) -> Iterable[Mapping[str, Any]]:
+            yield {"task_id": "t", "responses_create_params": {"input": "Which city?"}}
+
+        def verify(self, session: Session[None], rollout: Rollout) -> Pending:
+            return Pending("A person reads it.")
+
+    config, options = EnvironmentConfig(use="tests"), AuditOptions(cheap=True)
+    report = await audit_here("later", config, None, options, instance=Later())
+    assert not report.passed
+    assert report.shares["nothing"] == Share(0, 0)
+    assert report.unjudged > 0
+    assert f"  no verdict for {report.unjudged} attacks: the verdict was pending or skipped" in (
+        "\n".join(lines(report))
+    )
+    whole = await audit_here("later", config, None, AuditOptions(), instance=Later())
+    (share,) = {whole.shares["hostile"]}
+    assert share.wrong == share.played > 0
+
+
+async def test_an_environment_that_judges_groups_is_refused_with_the_way_out() -> None:
+    class Ranked(Environment[None]):
+        """Judges all repeats together."""
+
+        def verify_group(self, task: Task, members: Sequence[Member]) -> Sequence[Outcome]:
+            return [1.0 for _ in members]
+
+    config = EnvironmentConfig(use="tests")
+    with pytest.raises(JudgesGroups, match="a class with a plain verify, and audit this class"):
+        await audit_here("ranked", config, None, AuditOptions(), instance=Ranked())
+
+
 @pytest.mark.parametrize(
     ("name", "form"),
     [
@@ -84,7 +150,7 @@ async def test_a_report_with_all_expected_answers_does_not() -> None:
 )
 async def test_forms_that_a_verifier_need_not_take_are_measured(name: str, form: str) -> None:
     report = await next(one for one in SOUND if one.name == name).audited()
-    assert [note for note in report.notes if note.startswith(f"the attack {form} loses")], (
+    assert [note for note in report.notes if note.startswith(f'the attack "{form}" loses')], (
         report.notes
     )
 

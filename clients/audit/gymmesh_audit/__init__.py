@@ -7,6 +7,7 @@ hostile.py         answers that try to break a verifier (pure, plain data)
 sabotage.py        work in a shell that attacks the test that runs it (pure, plain data)
 retarget.py        the same task with a different expected answer (pure)
 attack.py          one attack that a policy may try
+parts.py           which parts of an expected answer are varied (pure)
 player.py          plays attacks: session, calls, turns, verdict
 memory.py          how much memory a verdict takes
 scripted_model.py  replaces judges and simulated users
@@ -19,7 +20,7 @@ report.py          terminal, JSON, HTML (pure)
 from gymmesh_audit.attack import KINDS, Attack
 from gymmesh_audit.audit import AuditOptions, audit
 from gymmesh_audit.deliberate import FILE, Meant, read_deliberate
-from gymmesh_audit.gold import Gold, gold_under
+from gymmesh_audit.gold import Gold, GoldKey, gold_under
 from gymmesh_audit.judgement import Report, Weakness
 from gymmesh_audit.memory import PeakMemory
 from gymmesh_audit.player import MakeArguments, Played, Player
@@ -32,6 +33,7 @@ __all__ = [
     "Attack",
     "AuditOptions",
     "Gold",
+    "GoldKey",
     "MakeArguments",
     "Meant",
     "PeakMemory",

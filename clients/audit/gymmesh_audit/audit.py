@@ -27,9 +27,11 @@ from gymmesh_audit.judgement import (
     shares,
     target_of,
     unstable,
+    wins,
     without_echoes,
 )
 from gymmesh_audit.memory import PeakMemory
+from gymmesh_audit.parts import Part, message_first, not_varied, varied, without_other_part
 from gymmesh_audit.player import Played, Player
 from gymmesh_audit.policies import CONSTANTS, SILENCE, free_forms, from_elsewhere, from_nothing
 from gymmesh_audit.retarget import retargeted, with_patterns
@@ -152,6 +154,7 @@ class _Audit:
         self._findings: list[Weakness] = []
         self._notes: list[str] = []
         self._losses: Counter[str] = Counter()
+        self._not_varied: Counter[Part] = Counter()
         self._own_golds: list[Gold] = []
         self._target: float | None = None
 
@@ -160,7 +163,9 @@ class _Audit:
         if len(chosen) > self._options.tasks:
             chosen = self._random.sample(chosen, self._options.tasks)
         tried = [Tried(task, await self._golds(task)) for task in chosen]
-        self._own_golds = [gold for one in tried for gold in one.golds]
+        self._own_golds = [
+            part for one in tried for gold in one.golds for part in varied(gold, both=True)
+        ]
         more = await self._retargeted(tried)
         for one in (*tried, *more):
             await (self._pattern(one) if one.for_patterns else self._task(one, tried))
@@ -168,7 +173,7 @@ class _Audit:
             await self._stability(tried)
         about = self._player.about
         self._notes += [
-            f"number of tasks on which the attack {name} loses: {count}. A verifier may "
+            f'the attack "{name}" loses on {count} task{"" if count == 1 else "s"}. A verifier may '
             "reject this form of the answer"
             for name, count in self._losses.items()
         ]
@@ -184,6 +189,8 @@ class _Audit:
             notes=self._notes,
             live=() if self._scripted else tuple(about.models),
             unplayed=self._unplayed(tried),
+            not_varied=dict(self._not_varied),
+            unjudged=sum(one.unjudged for one in self._played),
             idle=self._idle() if len(tried) == len(tasks) else (),
         )
 
@@ -257,7 +264,8 @@ class _Audit:
         self._findings += wrong
         if target is None and not one.golds:
             target = 1.0
-        attacks = [attack for attack in self._attacks(one, all_tried) if attack != silent]
+        parts = await self._parts(one, target)
+        attacks = [attack for attack in self._attacks(one, parts, all_tried) if attack != silent]
         attacks += await self._tool_policies(one)
         played = await self._play(one.task, attacks)
         if one.own and target is not None:
@@ -270,6 +278,28 @@ class _Audit:
             "",
         )
         self._leaks(one, "a tool's answer", told)
+
+    async def _parts(self, one: Tried, target: float | None) -> list[Gold]:
+        """The expected answers to vary, each under every kind by which it is varied."""
+        golds = list(one.golds)[:2]
+        if self._options.cheap:
+            return []
+        parts: list[Gold] = []
+        for gold in golds:
+            both = one.own and await self._reads_both_parts(one.task, gold, target)
+            parts += [part for part in varied(gold, both=both) if part not in parts]
+        if one.own:
+            self._not_varied.update(not_varied(golds, parts))
+        return parts
+
+    async def _reads_both_parts(
+        self, task: rollout_pb2.Task, gold: Gold, target: float | None
+    ) -> bool:
+        """Whether the verifier reads the calls and the message of an expected answer."""
+        attack = without_other_part(gold)
+        if attack is None:
+            return False
+        return not wins(await self._player.play(task, attack), target)
 
     async def _pattern(self, one: Tried) -> None:
         """Play a match of the expected answer as a pattern. The expected answer itself may lose: as
@@ -305,7 +335,9 @@ class _Audit:
             if one.attack.kind == "clothes" and one.attack.wins is None and lost:
                 self._losses[one.attack.name] += 1
 
-    def _attacks(self, one: Tried, all_tried: Sequence[Tried]) -> Iterator[Attack]:
+    def _attacks(
+        self, one: Tried, parts: Sequence[Gold], all_tried: Sequence[Tried]
+    ) -> Iterator[Attack]:
         golds = one.golds
         constants = CONSTANTS
         if self._options.deal and one in all_tried:
@@ -316,8 +348,8 @@ class _Audit:
         others = [gold for other in all_tried if other is not one for gold in list(other.golds)[:1]]
         if len(others) > _CROSS:
             others = self._random.sample(others, _CROSS)
-        yield from from_elsewhere(golds, others)
-        for gold in list(golds)[:2]:
+        yield from from_elsewhere(message_first([*parts, *list(golds)[2:]]), others)
+        for gold in parts:
             generator = GENERATORS[gold.kind]
             yield from _nearly(gold, generator.nearly(gold), golds)
             yield from free_forms(gold, tools=bool(one.task.params.tools or gold.calls))
@@ -379,7 +411,7 @@ class _Audit:
                 if self._scripted or not self._player.about.models:
                     self._findings += found
                 else:
-                    self._notes += [f"{item.attack}: {item.detail}" for item in found]
+                    self._notes += [f'"{item.attack}": {item.detail}' for item in found]
             await self._alone(one.task, answers)
 
     async def _alone(self, task: rollout_pb2.Task, answers: Sequence[Attack]) -> None:
@@ -407,7 +439,11 @@ def _nearly(gold: Gold, variants: Iterator[Variant], golds: Sequence[Gold]) -> I
     """The attacks of wrong answers; those that another expected answer allows are left."""
     for variant in variants:
         # Letter by letter: what is nearly right may be the same by a broad reading.
-        if variant.calls or not any(variant.answer == one.answer for one in golds):
+        if variant.calls is None:
+            right = any(variant.answer == one.answer for one in golds)
+        else:
+            right = any(list(variant.calls) == list(one.calls) for one in golds)
+        if not right:
             yield _attack(gold, variant, "nearly", wins=False)
 
 
@@ -415,5 +451,7 @@ def _attack(gold: Gold, variant: Variant, kind: AttackKind, *, wins: bool | None
     message = variant.message
     if message is None and variant.answer is not None:
         message = gold.say(variant.answer)
-    calls = gold.calls if variant.calls is None else variant.calls
-    return Attack(variant.name, kind, message, wins, calls)
+    if variant.calls is None:
+        return Attack(variant.name, kind, message, wins, gold.calls, turns=gold.turns)
+    turns = gold.turns if kind == "clothes" else ()
+    return Attack(variant.name, kind, message, wins, variant.calls, turns=turns)

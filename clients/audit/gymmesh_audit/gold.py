@@ -107,15 +107,62 @@ def gold_under(
     named = next((one for one in KINDS if one == kind), None)
     if named is None:
         raise ValueError(f"unknown kind of answer {kind!r}; use one of {', '.join(KINDS)}")
-    try:
-        value = loads(task.payload_json or b"{}")
-    except CodecError:
-        return []
-    for name in key.split("."):
-        value = value.get(name) if isinstance(value, dict) else None
+    value = _under(_payload(task), key)
     values = value if isinstance(value, list) else [value]
     texts = [str(one) for one in values if isinstance(one, str | int | float) and one != ""]
     return [Gold(text, named, form) for text in texts]
+
+
+@dataclass(frozen=True, slots=True)
+class GoldKey:
+    """The key of task rows with the right answers, for environments that provide none.
+
+    key, kind, form: as for `gold_under`. source: the name of the tasks, for messages.
+    """
+
+    key: str
+    kind: str = "text"
+    form: str = ANSWER
+    source: str = "the environment's example tasks"
+
+    def __call__(self, task: rollout_pb2.Task) -> list[Gold]:
+        return gold_under(task, self.key, kind=self.kind, form=self.form)
+
+    def problem(self, tasks: Sequence[rollout_pb2.Task]) -> str:
+        """Why no task has an answer under the key. Empty if a task has one, or there is no task."""
+        if not tasks or any(map(self, tasks)):
+            return ""
+        payloads = [_payload(task) for task in tasks]
+        values = [_under(one, self.key) for one in payloads]
+        found = next((one for one in values if one not in (None, "")), None)
+        if found is not None:
+            return (
+                f"the value of the key {self.key!r} in the rows of {self.source} is "
+                f"{'an object' if isinstance(found, dict) else 'a list without texts or numbers'}. "
+                "Pass the key of a text, of a number, or of a list of texts or numbers; "
+                f"{self.key}.NAME is the key NAME in the object"
+            )
+        keys = sorted({key for one in payloads for key in one})
+        return (
+            f"no row of {self.source} has a value under the key {self.key!r}. The rows have the "
+            f"keys {', '.join(map(repr, keys)) or '(none)'}"
+        )
+
+
+def _payload(task: rollout_pb2.Task) -> Mapping[str, Any]:
+    try:
+        payload = loads(task.payload_json or b"{}")
+    except CodecError:
+        return {}
+    return payload if isinstance(payload, dict) else {}
+
+
+def _under(payload: Mapping[str, Any], key: str) -> Any:
+    """The value under a key, which may be nested; None where there is none."""
+    value: Any = payload
+    for name in key.split("."):
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
 
 
 def same(first: str, second: str) -> bool:

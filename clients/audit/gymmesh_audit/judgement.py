@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from gymmesh_audit.attack import KINDS, AttackKind
+from gymmesh_audit.parts import Part
 from gymmesh_audit.player import Played
 from gymmesh_audit.policies import CONTENT_FREE, SILENCE
 
 N = TypeVar("N", int, float)
 _ROUNDING = 1e-9
 _SHOWN = 160
+_SAID = {"fault": "gets no verdict", "unstable": "is unstable", "leak": "can be read"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,11 @@ class Weakness:
     def key(self) -> str:
         """The name for lists of deliberate findings: kind/attack."""
         return f"{self.kind}/{self.attack}"
+
+    @property
+    def said(self) -> str:
+        """The beginning of a sentence: the key, and the problem in words."""
+        return f'"{self.key}" {_SAID.get(self.problem, self.problem)}'
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +78,9 @@ class Report:
     tasks: the number of tried tasks. golds: the number of tried tasks with an expected answer.
     notes: measurements that are not faults. live: the models that the environment calls and that
     are not scripted. unplayed: the kinds of attacks that were skipped for tasks without an expected
-    answer. idle: the deliberate entries without a finding.
+    answer. idle: the deliberate entries without a finding. not_varied: the parts of expected
+    answers that no attack changes, each with the number of tasks. unjudged: the number of attacks
+    that got no verdict, which no share counts.
     """
 
     environment: str
@@ -85,11 +94,16 @@ class Report:
     live: Sequence[str] = ()
     unplayed: Sequence[AttackKind] = ()
     idle: Sequence[str] = ()
+    not_varied: Mapping[Part, int] = field(default_factory=dict)
+    unjudged: int = 0
 
     @property
     def passed(self) -> bool:
-        """Whether nothing needs a fix, in the verifier or in the list of deliberate findings."""
-        return not self.open_weaknesses and not self.idle
+        """Whether attacks got verdicts, and nothing needs a fix, in the verifier or in the list of
+        deliberate findings.
+        """
+        judged = any(share.played for share in self.shares.values())
+        return (judged or not self.unjudged) and not self.open_weaknesses and not self.idle
 
     @property
     def open_weaknesses(self) -> list[Weakness]:
@@ -145,9 +159,11 @@ def judged(played: Iterable[Played], target: float | None) -> list[Weakness]:
         if one.fault:
             findings.append(_found(one, "fault", one.fault))
             continue
+        if one.unjudged and one.attack.kind == "hostile":
+            findings.append(_found(one, "fault", "there is no verdict"))
         if one.reward is None or target is None or one.attack.wins is None:
             continue
-        won = _wins(one, target)
+        won = wins(one, target)
         if won and one.attack.wins is False:
             findings.append(
                 _found(one, "wins", f"the answer earns {one.reward:g}, a win needs {target:g}")
@@ -166,14 +182,14 @@ def without_echoes(
     or every message. Then doing nothing is right in this task, or its verifier rewards everything,
     and the other findings add no information.
     """
-    won = {one.attack.name for one in played if _wins(one, target)}
+    won = {one.attack.name for one in played if wins(one, target)}
     said = [one for one in played if (one.attack.message or "").strip() and not one.attack.calls]
-    every = all(_wins(one, target) for one in said if one.reward is not None)
-    wins = [one for one in found if one.problem == "wins"]
-    if not wins or not won.issuperset(CONTENT_FREE) or not (every or SILENCE in won):
+    every = all(wins(one, target) for one in said if one.reward is not None)
+    won_wrongly = [one for one in found if one.problem == "wins"]
+    if not won_wrongly or not won.issuperset(CONTENT_FREE) or not (every or SILENCE in won):
         return list(found)
-    first = next((one for one in wins if one.attack == SILENCE), wins[0])
-    more = f"{first.detail}. Other wrong answers that also win: {len(wins) - 1}"
+    first = next((one for one in won_wrongly if one.attack == SILENCE), won_wrongly[0])
+    more = f"{first.detail}. Other wrong answers that also win: {len(won_wrongly) - 1}"
     return [
         *(one for one in found if one.problem != "wins"),
         replace(
@@ -184,7 +200,8 @@ def without_echoes(
     ]
 
 
-def _wins(one: Played, target: float | None) -> bool:
+def wins(one: Played, target: float | None) -> bool:
+    """Whether an attack earns at least the reward of a win."""
     return one.reward is not None and target is not None and one.reward >= target - _ROUNDING
 
 
@@ -215,7 +232,7 @@ def shares(findings: Iterable[Weakness], played: Iterable[Played]) -> dict[Attac
     for found in findings:
         wrong[found.kind] += 1
     for one in played:
-        if not one.refused:
+        if not one.refused and not one.unjudged:
             total[one.attack.kind] += 1
     return {kind: Share(wrong[kind], max(total[kind], wrong[kind])) for kind in KINDS}
 

@@ -54,6 +54,11 @@ class Played:
     told: str = ""
     memory_bytes: int | None = None
 
+    @property
+    def unjudged(self) -> bool:
+        """Whether the verifier returned without a reward: the verdict is pending or skipped."""
+        return self.reward is None and not self.fault and not self.refused
+
 
 class Player:
     """Plays attacks on one environment.

@@ -93,47 +93,62 @@ def from_elsewhere(golds: Sequence[Gold], others: Sequence[Gold]) -> Iterator[At
             continue
         if other.calls:
             yield Attack("another task's answer", "elsewhere", other.message, calls=other.calls)
+            if _says(golds) and not _right(other.answer, golds):
+                said = golds[0].say(other.answer)
+                yield _after_calls(golds[0], "another task's answer after the right calls", said)
         elif golds and golds[0].answer:
             yield Attack("another task's answer", "elsewhere", golds[0].say(other.answer))
             if other.form != golds[0].form:
                 yield Attack("another task's whole message", "elsewhere", other.message)
-    if not golds or not golds[0].answer or golds[0].kind in ("sql", "code", "calls", "json"):
+    if not _says(golds) or golds[0].kind in ("sql", "code", "json"):
         return
     gold = golds[0]
-    wrong = _wrong(gold, others)
+    for name, said in _several_answers(gold, _wrong(gold, others)):
+        yield _after_calls(gold, name, said)
+
+
+def _several_answers(gold: Gold, wrong: tuple[str, str]) -> Iterator[tuple[str, str]]:
+    """Messages that name several answers or deny the answer, each with its name."""
     for name, template in _DENIALS.items():
-        yield Attack(name, "elsewhere", gold.say(template.replace(ANSWER, gold.answer)))
+        yield name, gold.say(template.replace(ANSWER, gold.answer))
     for name, template in _HEDGES.items():
         said = template.replace(ANSWER, gold.answer).replace("{wrong}", wrong[0])
-        yield Attack(name, "elsewhere", gold.say(said.replace("{other}", wrong[1])))
-    retracted = f"{gold.message}\nOn reflection that was a mistake.\n{gold.say(wrong[0])}"
-    yield Attack("the answer, then taken back", "elsewhere", retracted)
+        yield name, gold.say(said.replace("{other}", wrong[1]))
+    retracted = f"{gold.message}\nOn reflection that was a mistake.\n"
+    yield "the answer, then taken back", f"{retracted}{gold.say(wrong[0])}"
     mentioned = f"One might guess {gold.answer}, but that is incorrect.\n{gold.say(wrong[0])}"
-    yield Attack("the answer mentioned and denied", "elsewhere", mentioned)
+    yield "the answer mentioned and denied", mentioned
     several = "\n".join(map(gold.say, (wrong[0], gold.answer, wrong[1])))
-    yield Attack("several answers, each in its form", "elsewhere", several)
+    yield "several answers, each in its form", several
     if gold.choices:
-        taken = f"{gold.message}\nOn reflection that was a mistake.\n{gold.say(_no_option(gold))}"
-        yield Attack("the answer, then taken back for no option", "elsewhere", taken)
-        yield Attack("all options", "elsewhere", gold.say(", ".join(gold.choices)))
+        taken = f"{retracted}{gold.say(_no_option(gold))}"
+        yield "the answer, then taken back for no option", taken
+        yield "all options", gold.say(", ".join(gold.choices))
+
+
+def _after_calls(gold: Gold, name: str, message: str) -> Attack:
+    """A message after the expected calls."""
+    return Attack(name, "elsewhere", message, calls=gold.calls, turns=gold.turns)
+
+
+def _says(golds: Sequence[Gold]) -> bool:
+    """Whether the first expected answer has a message that the verifier reads."""
+    return bool(golds) and bool(golds[0].answer) and golds[0].kind != "calls"
 
 
 def free_forms(gold: Gold, *, tools: bool) -> Iterator[Attack]:
     """The answer in forms that are only measured: a verifier may accept or reject them."""
-    if not gold.answer:
+    if not gold.answer or gold.kind == "calls":
         return
+    forms: dict[str, str] = {}
     if gold.form != ANSWER:
         empty = gold.say("")
-        yield Attack(
-            "its form named after it", "clothes", f"{gold.message}\n{empty} as asked.", None
-        )
-        yield Attack(
-            "its form named before it", "clothes", f"{empty} as asked:\n{gold.message}", None
-        )
+        forms["its form named after it"] = f"{gold.message}\n{empty} as asked."
+        forms["its form named before it"] = f"{empty} as asked:\n{gold.message}"
     if len(gold.answer) == 1 and gold.answer.isalpha():
-        yield Attack(
-            "the letter in the other case", "clothes", gold.say(gold.answer.swapcase()), None
-        )
+        forms["the letter in the other case"] = gold.say(gold.answer.swapcase())
+    for name, message in forms.items():
+        yield Attack(name, "clothes", message, None, gold.calls, turns=gold.turns)
     if not tools:
         call = [("bash", {"command": "true"})]
         yield Attack("after a call of another tool", "clothes", gold.message, None, call)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
 from gymmesh_audit.attack import KINDS, MEANS
 from gymmesh_audit.judgement import Report, Weakness
+from gymmesh_audit.parts import Part
 
 # From so many on, attacks that came out alike are one line.
 _MANY = 6
@@ -16,6 +17,17 @@ _GIVE = (
     "the answer. A service in another language implements AuditService.GetExpected, and the "
     "operator of the service must permit this call."
 )
+_PARTS: Final[Mapping[Part, str]] = {
+    "calls": (
+        "calls of the expected answer, on {tasks}: the expected message also wins without its "
+        "calls, so the verifier does not read the calls"
+    ),
+    "message": (
+        "message of the expected answer, on {tasks}: the expected calls also win with another "
+        "message, so the verifier does not read the message"
+    ),
+    "turns": "calls of further turns, on {tasks}",
+}
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 60rem; color: #222 }
 table { border-collapse: collapse; width: 100%; margin: 1rem 0 }
@@ -36,9 +48,13 @@ def lines(report: Report) -> Iterator[str]:
     for kind in KINDS:
         share = report.shares[kind]
         if share.played:
-            yield f"  {kind:<10} {share.wrong:>5} of {share.played:<6} wrong   {MEANS[kind]}"
+            yield f"  {kind:<10} wrong: {share.wrong:>4} of {share.played:<6}  {MEANS[kind]}"
     if report.unplayed:
         yield f"  not played {_unplayed(report)}"
+    for said in _not_varied(report):
+        yield f"  not varied {said}"
+    if report.unjudged:
+        yield f"  no verdict {_unjudged(report)}"
     took = report.measured
     memory = "" if took.p99_bytes is None else f", memory p99 {_mib(took.p99_bytes)}"
     yield f"  verdicts: {took.verdicts}, median {_ms(took.median_s)}, p99 {_ms(took.p99_s)}{memory}"
@@ -51,8 +67,8 @@ def lines(report: Report) -> Iterator[str]:
             yield f"         because: {one.reason}"
     for name in report.idle:
         yield (
-            f"  BAD    deliberate entry {name} has no finding. Remove the entry, or correct the "
-            "entry's attack"
+            f'  BAD    deliberate entry "{name}" has no finding. Remove the entry, or correct '
+            "the entry's attack"
         )
     meant = len(report.findings) - len(report.open_weaknesses)
     yield f"  {_faults(report)}" + (f", {meant} deliberate" if meant else "")
@@ -67,6 +83,8 @@ def to_json(report: Report) -> dict[str, Any]:
         "tasks": report.tasks,
         "tasks_with_expected_answers": report.golds,
         "not_played_without_expected_answers": list(report.unplayed),
+        "not_varied": dict(report.not_varied),
+        "without_a_verdict": report.unjudged,
         "live_models": list(report.live),
         "kinds": {
             kind: {"wrong": share.wrong, "played": share.played}
@@ -113,6 +131,8 @@ def _page(report: Report) -> str:
         for name in report.idle
     )
     unplayed = f"<p>not played {html.escape(_unplayed(report))}" if report.unplayed else ""
+    unplayed += "".join(f"<p>not varied {html.escape(said)}" for said in _not_varied(report))
+    unplayed += f"<p>no verdict {html.escape(_unjudged(report))}" if report.unjudged else ""
     head = f'<h2>{html.escape(report.environment)} <span class="{style}">{verdict}</span></h2>'
     table = f"<table><tr><th>kind<th>wrong<th>what{kinds}</table>"
     return (
@@ -143,6 +163,20 @@ def _unplayed(report: Report) -> str:
     return f"{kinds} on {without} of {report.tasks} tasks, which have no expected answer. {_GIVE}"
 
 
+def _not_varied(report: Report) -> Iterator[str]:
+    """The parts of expected answers that no attack changes, with the reason."""
+    for part, count in report.not_varied.items():
+        yield _PARTS[part].format(tasks=f"{count} of {report.tasks} tasks")
+
+
+def _unjudged(report: Report) -> str:
+    """How many attacks got no verdict."""
+    return (
+        f"for {report.unjudged} attacks: the verdict was pending or skipped. The lines above do "
+        "not count these attacks"
+    )
+
+
 def _alike(found: Sequence[Weakness]) -> Iterator[list[Weakness]]:
     """Weaknesses of one kind that came out the same on the same tasks, together; what is meant
     for one reason, too.
@@ -164,9 +198,9 @@ def _line(one: Weakness, alike: int) -> str:
             f"and {alike - 1} more attacks of the kind `{one.kind}`; first on task "
             f"{one.task_id}: {one.detail}"
         )
-        return f"{one.key} {one.problem}, {more}"
+        return f"{one.said}, {more}"
     where = f"in {one.count} of {one.tries} cases; first on task {one.task_id}: {one.detail}"
-    return f"{one.key} {one.problem} {where}" + (f"; {one.shown}" if one.shown else "")
+    return f"{one.said} {where}" + (f"; {one.shown}" if one.shown else "")
 
 
 def _plain(one: Weakness) -> dict[str, Any]:

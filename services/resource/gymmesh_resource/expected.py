@@ -30,7 +30,7 @@ class Expected:
     reward: the reward that the answer earns; None: the environment's highest reward.
     choices: all available choices, for the kind `choice`.
 
-    Raises TypeError for calls in another form.
+    Raises TypeError for calls in another form, and for an answer that is not text.
     """
 
     answer: str = ""
@@ -42,7 +42,12 @@ class Expected:
     turns: Sequence[Sequence[ExpectedCall]] = ()
 
     def __post_init__(self) -> None:
-        """Raises TypeError for calls of another form."""
+        """Raises TypeError for calls of another form, and for an answer that is not text."""
+        if not isinstance(self.answer, str):
+            raise TypeError(
+                f"Expected.answer must be text, but is {type(self.answer).__name__}. Put calls "
+                "into calls=, and a number into quotes"
+            )
         if isinstance(self.calls, str | Mapping) or not isinstance(self.calls, Iterable):
             raise TypeError(
                 f"the expected calls are {self.calls!r}. Give a list whose items are {_CALL_FORM}"

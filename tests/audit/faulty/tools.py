@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from gymmesh_resource import Rollout
+from gymmesh_resource.expected import AnswerKind
 from tests.audit.golds import CALLS, WORDS
 from tests.audit.reading import normal
 from tests.audit.small import Row, Small
@@ -16,6 +17,17 @@ def _calls(compare: Any) -> Any:
         return bool(compare(made, list(CALLS[row["number"]])))
 
     return judge
+
+
+def _amounts_unread(row: Row, rollout: Rollout) -> float:
+    made = [call.name for call in rollout.tool_calls]
+    named = [name for name, _ in PAID[row["number"]]]
+    return made == named and rollout.answer == row["gold"]
+
+
+def _answer_anywhere(row: Row, rollout: Rollout) -> float:
+    made = [(call.name, call.arguments) for call in rollout.tool_calls]
+    return made == list(PAID[row["number"]]) and row["gold"] in rollout.answer
 
 
 def _told(row: Row, rollout: Rollout) -> float:
@@ -33,6 +45,14 @@ def _any_call(row: Row, rollout: Rollout) -> float:
     return bool(rollout.tool_calls) or normal(rollout.answer) == normal(row["gold"])
 
 
+PAID: Final = (
+    (("refund", {"order": "B20", "cents": 1250}),),
+    (("refund", {"order": "C7", "cents": 990}),),
+)
+SUMS: Final = ("1250", "990")
+# Whatever the kind says is the answer, calls and message are both tried.
+_KINDS: Final[tuple[AnswerKind, ...]] = ("number", "text", "calls")
+
 FAULTY: Final[tuple[Small, ...]] = (
     Small(
         "call_names_alone",
@@ -47,6 +67,21 @@ FAULTY: Final[tuple[Small, ...]] = (
         kind="calls",
         calls=CALLS,
         found="nearly/the last call missing",
+    ),
+    *(
+        Small(
+            f"{judge.__name__.lstrip('_')}_{kind}",
+            judge,
+            SUMS,
+            kind,
+            calls=PAID,
+            found=found,
+        )
+        for judge, found in (
+            (_amounts_unread, "nearly/one number argument changed"),
+            (_answer_anywhere, "elsewhere/a denial"),
+        )
+        for kind in _KINDS
     ),
     Small("told_calls", _told, kind="calls", calls=CALLS, found="nearly/a call that is only told"),
     Small(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,23 +29,7 @@ from gymmesh_cli.terminal import (
 )
 
 if TYPE_CHECKING:
-    from gymmesh.rollout.v1 import rollout_pb2
-    from gymmesh_audit import AuditOptions, Gold, Report
-
-
-@dataclass(frozen=True, slots=True)
-class GoldOptions:
-    """The key of the rows' right answers, for environments that provide none."""
-
-    key: str
-    kind: str
-    form: str
-
-    def of(self, task: rollout_pb2.Task) -> Sequence[Gold]:
-        """The expected answer in a task's payload; None if the payload lacks the key."""
-        from gymmesh_audit import gold_under
-
-        return gold_under(task, self.key, kind=self.kind, form=self.form)
+    from gymmesh_audit import AuditOptions, GoldKey, Report
 
 
 @click.command(
@@ -162,16 +145,18 @@ def audit(
     wrong verdict, such as a reward for an attack. A deliberate finding is in the file of
     --deliberate.
 
-    Exit code 0: no findings, or only deliberate findings. 1: findings that are not deliberate.
+    Exit code 0: no findings, or only deliberate findings. 1: findings that are not deliberate. 2:
+    wrong usage, or an environment that judges groups of rollouts (verify_group).
     """
-    from gymmesh_audit import AuditOptions, lines, read_deliberate, to_html, to_json
+    from gymmesh_audit import AuditOptions, GoldKey, lines, read_deliberate, to_html, to_json
     from gymmesh_runtime.serving import run_bounded
 
     if bool(place) == bool(address):
         raise click.UsageError("pass exactly one of PLACE and --address")
     if not address:
         security.refuse("--address")
-    golds = GoldOptions(gold_key, gold_kind, gold_form) if gold_key else None
+    source = {} if tasks_file is None else {"source": str(tasks_file)}
+    golds = GoldKey(gold_key, gold_kind, gold_form, **source) if gold_key else None
     options = AuditOptions(
         seed=amounts["seed"],
         tasks=amounts["max_tasks"],
@@ -203,7 +188,7 @@ async def _reports(
     security: SecurityOptions,
     tasks_file: Path | None,
     options: AuditOptions,
-    golds: GoldOptions | None,
+    golds: GoldKey | None,
 ) -> AsyncIterator[Report]:
     from gymmesh_cli.environments.task_files import tasks_of
     from gymmesh_mesh.authoring.auditing import audit_address, audit_here
@@ -211,14 +196,13 @@ async def _reports(
 
     config = mesh.load()
     tasks = tasks_of(tasks_file) if tasks_file else []
-    known: Callable[[rollout_pb2.Task], Sequence[Gold]] | None = golds.of if golds else None
     if address:
         over = security.over(config.security)
         async for report in audit_address(
-            address, options, config=config, security=over, tasks=tasks, known=known
+            address, options, config=config, security=over, tasks=tasks, known=golds
         ):
             yield report
         return
     models = config if mesh.config or mesh.sets else None
     for name, environment in places(place, config).items():
-        yield await audit_here(name, environment, models, options, tasks=tasks, known=known)
+        yield await audit_here(name, environment, models, options, tasks=tasks, known=golds)

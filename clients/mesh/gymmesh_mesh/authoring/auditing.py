@@ -16,6 +16,7 @@ from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_audit import (
     FILE,
     AuditOptions,
+    GoldKey,
     Meant,
     PeakMemory,
     Player,
@@ -36,9 +37,13 @@ from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.security import SecurityConfig
 
-__all__ = ["audit_address", "audit_here"]
+__all__ = ["JudgesGroups", "audit_address", "audit_here"]
 
 _MODEL: Final = "gymmesh.model.v1.ModelService"
+
+
+class JudgesGroups(ConfigError):
+    """The environment judges groups of rollouts, and the audit plays one rollout at a time."""
 
 
 async def audit_here(
@@ -54,7 +59,8 @@ async def audit_here(
     """Open an environment in this process and audit it.
 
     The environment calls the models of `config`. If `config` is None, scripted models answer.
-    `instance`: the environment object, for a caller that made it. Raises ConfigError, MeshError.
+    `instance`: the environment object, for a caller that made it. Raises ConfigError, MeshError,
+    and JudgesGroups for an environment that judges groups of rollouts.
     """
     served = replace(environment, audit=True, session_idle_s=0)
     service = ResourceService(served, name, f"{name}-audit", environment=instance)
@@ -93,9 +99,15 @@ async def audit_address(
                 f"the environment at {address}. Remove the entry, or the key options"
             )
     async with remote_environments([address], config, security=security) as directory:
+        refused: ConfigError | None = None
         for instance in directory.instances():
             player = Player(directory, instance, make_arguments=_arguments)
-            yield await _audited(player, instance.name, options, tasks, known, scripted=False)
+            try:
+                yield await _audited(player, instance.name, options, tasks, known, scripted=False)
+            except JudgesGroups as error:  # after the other environments at this address
+                refused = error
+        if refused is not None:
+            raise refused
 
 
 async def _audited(
@@ -108,7 +120,16 @@ async def _audited(
     memory: PeakMemory | None = None,
 ) -> Report:
     await player.open()
+    if player.about.judges_groups:
+        raise JudgesGroups(
+            f"the environment {name!r} judges groups of rollouts (verify_group), but the audit "
+            "plays one rollout at a time. Put the rules for one rollout into a class with a plain "
+            "verify, and audit this class"
+        )
     chosen = list(tasks) or await player.example_tasks(1000)
+    problem = known.problem(chosen) if isinstance(known, GoldKey) else ""
+    if problem:
+        raise ConfigError(f"--gold: {problem}")
     return await audit(player, name, chosen, options, known=known, scripted=scripted, memory=memory)
 
 

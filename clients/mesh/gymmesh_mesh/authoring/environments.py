@@ -17,7 +17,7 @@ from gymmesh_audit import AuditOptions
 from gymmesh_conformance.cases import to_plain
 from gymmesh_conformance.direct import PeerPath
 from gymmesh_conformance.suites import ResourceTarget, TargetError, run_suite
-from gymmesh_mesh.authoring.auditing import audit_here
+from gymmesh_mesh.authoring.auditing import JudgesGroups, audit_here
 from gymmesh_mesh.compose import make_service, open_here, sandboxes_for, specs_of
 from gymmesh_mesh.config import MeshConfig
 from gymmesh_resource.checks import Finding, try_out
@@ -188,13 +188,15 @@ async def _audited(
     options = AuditOptions(cheap=True, tasks=_AUDITED)
     try:
         report = await audit_here(name, environment, config, options, tasks=tasks)
+    except JudgesGroups as error:
+        return Finding(_AUDIT, True, f"not audited: {error}")
     except (MeshError, ConfigError) as error:
         return Finding(_AUDIT, True, f"not audited: {error}", warning=True)
     wrong = report.open_weaknesses
     if not wrong:
         tried = sum(share.played for share in report.shares.values())
         return Finding(_AUDIT, True, f"none of {tried} cheap answers got an undeserved reward")
-    shown = "; ".join(f"{one.attack} {one.problem}: {one.detail}" for one in wrong[:_AUDIT_SHOWN])
+    shown = "; ".join(f"{one.said}: {one.detail}" for one in wrong[:_AUDIT_SHOWN])
     more = f" and {len(wrong) - _AUDIT_SHOWN} more" if len(wrong) > _AUDIT_SHOWN else ""
     told = f"{shown}{more}".rstrip(".")
     return Finding(_AUDIT, True, f"{told}. List all with gym-cli env audit", warning=True)
