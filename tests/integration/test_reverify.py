@@ -316,6 +316,8 @@ async def test_a_rollout_is_shown_as_a_conversation(folder: Path) -> None:
     best, worst = [await gym("show", path, flag, "--json") for flag in ("--best", "--worst")]
     assert json.loads(best.out)["reward"] == 1.0
     assert json.loads(worst.out)["reward"] == 0.0
+    both = await gym("show", path, "--best", "--worst")
+    assert (both.code, "with only one of" in both.err) == (2, True)
     repeats = await gym("show", path, "--task", "sum-2", "--json")
     assert [json.loads(line)["repeat_index"] for line in repeats.out.splitlines()] == [0, 1]
     one = await gym("show", path, "--rollout", rows[3]["rollout_id"])

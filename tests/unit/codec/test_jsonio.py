@@ -49,6 +49,14 @@ def test_numbers_of_any_length_are_kept(digits: str, sign: str, end: str, in_tex
     assert same_json(codec.loads(text), json.loads(text))
 
 
+def test_a_mistake_in_a_line_has_one_position() -> None:
+    assert codec.loads_line(b' {"a": 1}\r\n') == {"a": 1}
+    with pytest.raises(codec.CodecError, match=r"^not valid JSON at column 8: Expecting"):
+        codec.loads_line(b'{"a": 1\n')
+    with pytest.raises(codec.CodecError, match="compressed with gzip"):
+        codec.loads_line(b"\x1f\x8b\x08")
+
+
 def test_last_of_equal_keys_wins() -> None:
     assert codec.loads('{"a":1,"a":2}') == {"a": 2}
     assert codec.loads('{"a":1,"a":2,"b":18446744073709551616}')["a"] == 2

@@ -249,7 +249,7 @@ def test_damage_is_named(change: Callable[[Json], None], said: str) -> None:
     ("line", "said"),
     [
         (b"", "is not a line of JSON"),
-        (b"{", "is not a line of JSON"),
+        (b"{\n", "is not a line of JSON: not valid JSON at column 2"),
         (b"[]", "must be a JSON object"),
         (b"{}", "responses_create_params: is missing"),
         (b'{"responses_create_params":{},"response":{"output":7}}', "response.output"),

@@ -141,6 +141,31 @@ def test_the_command(rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert (said.exit_code, "min_reward: must be a number" in said.output) == (1, True)
 
 
+def test_a_file_without_rollouts_is_refused(tmp_path: Path) -> None:
+    tasks = tmp_path / "tasks.jsonl"
+    tasks.write_text('{"task_id": "a", "responses_create_params": {"input": "Hi?"}}\n')
+    said = CliRunner().invoke(cli, ["view", str(tasks), "--no-browser"])
+    assert said.exit_code == 1
+    shown = CliRunner().invoke(cli, ["show", str(tasks)])
+    (told,) = [line for line in said.output.splitlines() if "tasks.jsonl:1: response" in line]
+    assert told in shown.output
+
+
+def test_a_file_that_may_still_get_rollouts_is_shown(rows: Path, tmp_path: Path) -> None:
+    empty, damaged = tmp_path / "empty.jsonl", tmp_path / "damaged.jsonl"
+    empty.touch()
+    damaged.write_bytes(b'{"a": \n' + rows.read_bytes())
+    for path in (empty, damaged):
+        assert [one.path for one in find_sources([path]).sources] == [path]
+
+
+@pytest.mark.parametrize("option", [("--limit", "3"), ("--outcome", "failed"), ("--overwrite",)])
+def test_an_option_of_bundles_needs_one(rows: Path, option: tuple[str, ...]) -> None:
+    said = CliRunner().invoke(cli, ["view", str(rows), "--no-browser", *option])
+    assert said.exit_code == 2
+    assert f"{option[0]} needs --bundle DIR" in said.output
+
+
 def test_a_run_that_does_not_go_on_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

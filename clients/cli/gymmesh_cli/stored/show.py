@@ -22,10 +22,8 @@ if TYPE_CHECKING:
     type=click.IntRange(min=0),
     help="With --task: only the repeat with this number, counted from 0.",
 )
-@click.option("--best", "pick", flag_value="best", help="Show the rollout with the highest reward.")
-@click.option(
-    "--worst", "pick", flag_value="worst", help="Show the rollout with the lowest reward."
-)
+@click.option("--best", is_flag=True, help="Show the rollout with the highest reward.")
+@click.option("--worst", is_flag=True, help="Show the rollout with the lowest reward.")
 @click.option(
     "--tokens",
     is_flag=True,
@@ -40,7 +38,8 @@ def show(
     rollout: str | None,
     task: str | None,
     repeat: int | None,
-    pick: str | None,
+    best: bool,
+    worst: bool,
     tokens: bool,
     pager: bool,
     as_json: bool,
@@ -65,12 +64,12 @@ def show(
 
     if repeat is not None and task is None:
         raise click.UsageError("--repeat selects a repeat of a task; add --task")
-    if sum(one is not None for one in (rollout, task, pick)) > 1:
+    if sum((rollout is not None, task is not None, best, worst)) > 1:
         raise click.UsageError(
             "select rollouts with only one of --rollout, --task, --best and --worst"
         )
     view = ConversationView(tokens=tokens)
-    chosen = _chosen(path, rollout, task, repeat, pick)
+    chosen = _chosen(path, rollout, task, repeat, best=best, worst=worst)
     if as_json:
         for one in chosen:
             echo_json(view.document(one, conversation_of(one)))
@@ -84,7 +83,13 @@ def show(
 
 
 def _chosen(
-    path: Path, rollout: str | None, task: str | None, repeat: int | None, pick: str | None
+    path: Path,
+    rollout: str | None,
+    task: str | None,
+    repeat: int | None,
+    *,
+    best: bool,
+    worst: bool,
 ) -> list[StoredRollout]:
     """The rollouts to show. Raises UserError where there is none."""
     from gymmesh_client import UserError
@@ -95,8 +100,8 @@ def _chosen(
     elif task is not None:
         found, asked = of_task(path, task, repeat), f"task {task!r}"
         asked += "" if repeat is None else f" repeat {repeat}"
-    elif pick is not None:
-        found = best_of(path) if pick == "best" else worst_of(path)
+    elif best or worst:
+        found = best_of(path) if best else worst_of(path)
         asked = "rollout with a reward"
     else:
         found, asked = first_of(path), "rollout"

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
+from click.core import ParameterSource
 
 from gymmesh_cli.terminal import DONE, NOTHING_DONE, echo, one_line
 
 if TYPE_CHECKING:
     from gymmesh_view import Found
+
+# What counts for a page that is served; all other options are those of a bundle.
+_OF_THE_PAGE: Final = ("paths", "runs", "port", "browser", "tokenizer")
 
 
 @click.command("view")
@@ -134,12 +138,23 @@ def view(
     """
     from gymmesh_view import find_sources, outputs_of_runs
 
+    if bundle is None:
+        _refuse_options_of_bundle()
     named = [*paths, *outputs_of_runs(runs)]
     found = find_sources(named or [Path()])
     if bundle is not None:
         return _bundle(found, bundle, sort, limit, overwrite, tokenizer, chosen)
     _serve(found, port, browser, tokenizer)
     return DONE
+
+
+def _refuse_options_of_bundle() -> None:
+    """Refuse options that have no effect on a page that is served. Raises UsageError."""
+    context = click.get_current_context()
+    for one in context.command.params:
+        given = context.get_parameter_source(one.name or "") is ParameterSource.COMMANDLINE
+        if given and one.name not in _OF_THE_PAGE:
+            raise click.UsageError(f"{one.opts[0]} needs --bundle DIR")
 
 
 def _serve(found: Found, port: int, browser: bool, tokenizer: Path | None) -> None:

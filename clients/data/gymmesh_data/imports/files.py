@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,7 +23,7 @@ from gymmesh_data.exports import EXTRA
 from gymmesh_data.imports.archive import members
 from gymmesh_data.imports.items import RowRefused
 from gymmesh_data.sources import lines_of
-from gymmesh_responses import CodecError, loads
+from gymmesh_responses import CodecError, loads, loads_line
 
 _LINES: Final = (".jsonl", ".ndjson")
 _KNOWN: Final = (*_LINES, ".json", ".parquet", ".csv", ".eval")
@@ -63,14 +63,14 @@ def rows_of(path: Path) -> Iterator[tuple[str, Any]]:
         elif path.suffix == ".csv":
             yield from _csv(path)
         else:
-            yield from ((where, _of_bytes(line)) for where, line in lines_of(path))
+            yield from ((where, _of_bytes(line, loads_line)) for where, line in lines_of(path))
     except OSError as error:
         raise unreadable(path, error) from None
 
 
-def _of_bytes(text: bytes) -> Any:
+def _of_bytes(text: bytes, read: Callable[[bytes], Any] = loads) -> Any:
     try:
-        return loads(text)
+        return read(text)
     except CodecError as error:
         return RowRefused(f"is not JSON: {error}")
 

@@ -29,7 +29,14 @@ from gymmesh_client.tasks.checks import (
 )
 from gymmesh_client.tasks.images import image_mistakes, with_image_files
 from gymmesh_client.tasks.other_formats import refuse_other_formats
-from gymmesh_responses import CodecError, JsonValue, dumps, dumps_sorted, loads, params_from_json
+from gymmesh_responses import (
+    CodecError,
+    JsonValue,
+    dumps,
+    dumps_sorted,
+    loads_line,
+    params_from_json,
+)
 
 OWN_KEYS: Final = ("task_id", "environment", "agent", "seed", "tags")
 PARAMS_KEY: Final = "responses_create_params"
@@ -235,12 +242,7 @@ def _lines(file: BinaryIO) -> Iterator[tuple[int, int, bytes]]:
 def _parse(raw: bytes) -> JsonValue:
     if len(raw) > MAX_ROW_BYTES:
         raise CodecError(f"longer than {MAX_ROW_BYTES // 2**20} MiB")
-    try:
-        return loads(raw.strip())
-    except CodecError as error:
-        # Each row is a document of its own, so its only line says nothing.
-        problem = error.problem.replace("at line 1 column", "at column")
-        raise CodecError(problem) from None
+    return loads_line(raw)
 
 
 def _is_verifiers(key: str, value: JsonValue) -> bool:

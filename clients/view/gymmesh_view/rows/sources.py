@@ -10,7 +10,9 @@ from typing import Final
 
 from gymmesh_client import OutputFiles, UserError
 from gymmesh_client.log import first_session
+from gymmesh_client.problems import unreadable
 from gymmesh_client.row_files import placed_rows
+from gymmesh_data.rollout import rollout_of_line
 from gymmesh_data.sources import say_unverified
 from gymmesh_responses import CodecError, loads
 from gymmesh_view.rows.summary import clean
@@ -51,7 +53,7 @@ def find_sources(paths: Iterable[Path]) -> Found:
     """The runs and files at some paths. A folder means all runs and files in it.
 
     Raises:
-        UserError: a path does not exist, or has no rollouts.
+        UserError: a path does not exist, or has rows and none of them is a rollout's.
     """
     found = Found()
     for path in paths:
@@ -61,6 +63,7 @@ def find_sources(paths: Iterable[Path]) -> Found:
         elif OutputFiles(absolute).journal.exists():
             found.add(_run(absolute))
         elif absolute.exists():
+            _refuse_other_rows(absolute, path)
             found.add(_file(absolute))
         else:
             raise UserError(
@@ -131,11 +134,38 @@ def _rows_of(journal: Path) -> Path:
 def _has_rollouts(path: Path) -> bool:
     """Whether the first row of a file is a rollout's."""
     try:
-        with path.open("rb") as file:
-            compressed = path.name.endswith(".zst")
-            for placed in placed_rows(path, file.fileno(), 0, _LOOKED_AT, compressed=compressed):
-                row = loads(placed.line)
-                return isinstance(row, dict) and isinstance(row.get("response"), dict)
-    except (OSError, UserError, CodecError):
-        pass
-    return False
+        return next((_is_rollout(line) for line in _first_lines(path)), False)
+    except (OSError, UserError):
+        return False
+
+
+def _refuse_other_rows(path: Path, name: Path) -> None:
+    """Refuse a file whose rows are not rollouts', such as a file of tasks; one without rows may
+    still get them. Raises UserError, for its first row.
+    """
+    first = None
+    try:
+        for line in _first_lines(path):
+            if _is_rollout(line):
+                return
+            first = line if first is None else first
+    except OSError as error:
+        raise unreadable(name, error) from None
+    if first is not None:
+        rollout_of_line(first, f"{name}:1")
+
+
+def _first_lines(path: Path) -> Iterator[bytes]:
+    """The lines at the beginning of a file. Raises OSError and UserError."""
+    with path.open("rb") as file:
+        compressed = path.name.endswith(".zst")
+        for placed in placed_rows(path, file.fileno(), 0, _LOOKED_AT, compressed=compressed):
+            yield placed.line
+
+
+def _is_rollout(line: bytes) -> bool:
+    try:
+        row = loads(line)
+    except CodecError:
+        return False
+    return isinstance(row, dict) and isinstance(row.get("response"), dict)

@@ -397,10 +397,11 @@ def frame_as_long_as_its_first_row() -> list[NewOutcome]:
 
 def test_problems_are_counted_and_the_first_are_kept(tmp_path: Path) -> None:
     good = write_rows(tmp_path / "good.jsonl", [row(text("a"))])
-    path = tmp_path / "rows.jsonl"
-    path.write_text("[1]\n" * 120)
+    path = write_rows(tmp_path / "rows.jsonl", [row(text("b"), task="b")])
+    with path.open("a") as file:
+        file.write("[1]\n" * 120)
     shown = Shown(tmp_path, good, path)
-    assert len(shown.rows()) == 1
+    assert len(shown.rows()) == 2
     said = shown.progress()
     assert (said["wrong"], len(said["problems"])) == (120, 50)
     shown.close()
