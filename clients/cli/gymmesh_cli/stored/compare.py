@@ -130,6 +130,11 @@ def _lines(one: Comparison, most: int, *, several: bool) -> Iterable[str]:
             (f"check         the prompts of {one.other_prompts} of these tasks differ between the ")
             + "two runs. The two runs possibly use one id for different tasks"
         )
+    for verdicts in one.other_verdicts:
+        yield (
+            f"check         verdicts of {verdicts}. Rescore one run with the other run's verifier: "
+            "gym-cli reverify"
+        )
     yield f"mean reward   {one.mean_before:.3f} before, {one.mean_after:.3f} after"
     yield f"difference    {figure_text(one.difference)}"
     if one.bounds is not None:

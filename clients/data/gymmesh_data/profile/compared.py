@@ -114,6 +114,11 @@ def _sections(one: Comparison, most: int, *, several: bool) -> Iterable[str]:
             f"<p>Look at the task files: the prompts of {one.other_prompts} of these tasks "
             "differ between the two runs.</p>"
         )
+    for verdicts in one.other_verdicts:
+        yield (
+            f"<p>Verdicts of {text(verdicts)}. Rescore one run with the other run's verifier: "
+            "gym-cli reverify.</p>"
+        )
     yield pictures(
         [
             ("Tasks by their mean reward before and after", partial(_tasks, one)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,11 +21,13 @@ class ComparedRun:
     Attributes:
         name: its path.
         tasks: all tasks with an outcome, by environment and id.
+        verdicts: rewards by judge (see `judge_of`) and by the judge's version.
         judged: the tasks with a reward.
     """
 
     name: str
     tasks: RunTasks
+    verdicts: Mapping[str, Mapping[str, int]]
     judged: RunTasks = field(init=False)
 
     def __post_init__(self) -> None:
@@ -43,11 +45,31 @@ def read_runs(paths: Sequence[Path], options: ProfileOptions) -> list[ComparedRu
         raise UserError("compare needs at least two runs; for one run, use gym-cli profile")
     runs = []
     for path in paths:
-        run = ComparedRun(str(path), totals_of([path], options.solved_at, options.fields).tasks)
+        totals = totals_of([path], options.solved_at, options.fields)
+        run = ComparedRun(str(path), totals.tasks, totals.verdicts)
         if not run.judged:
             raise UserError(f"{path}: no rollout has a reward, so there is nothing to compare")
         runs.append(run)
     return runs
+
+
+def other_verdicts(before: ComparedRun, after: ComparedRun) -> Iterator[str]:
+    """The environments of both runs whose judges or judges' versions differ, each as a clause."""
+    was, now = _judges(before), _judges(after)
+    for environment in sorted(was.keys() & now.keys()):
+        if was[environment] != now[environment]:
+            old, new = (", ".join(sorted(one[environment])) for one in (was, now))
+            yield f"{environment}: {old} before; {new} after"
+
+
+def _judges(run: ComparedRun) -> dict[str, set[str]]:
+    """What judged each environment of a run: versions, after the name of another verifier."""
+    found: dict[str, set[str]] = {}
+    for judge, versions in run.verdicts.items():
+        environment, _, other = judge.partition("/")
+        name = f"{other} " if other else ""
+        found.setdefault(environment, set()).update(f"{name}version {one}" for one in versions)
+    return found
 
 
 def range_of(runs: Sequence[ComparedRun], options: ProfileOptions) -> RewardRange:

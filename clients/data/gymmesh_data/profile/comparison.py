@@ -16,7 +16,13 @@ from typing import Any
 from gymmesh_client import UserError
 from gymmesh_data.profile import resampling
 from gymmesh_data.profile.bounds import RewardBounds, RewardRange, difference_bounds
-from gymmesh_data.profile.compared_run import ComparedRun, RunTasks, range_of, read_runs
+from gymmesh_data.profile.compared_run import (
+    ComparedRun,
+    RunTasks,
+    other_verdicts,
+    range_of,
+    read_runs,
+)
 from gymmesh_data.profile.estimators import holm, mcnemar, pass_at_k
 from gymmesh_data.profile.report import Figure, ProfileOptions, figures_of, powers
 from gymmesh_data.profile.totals import TaskTotals
@@ -54,6 +60,8 @@ class Comparison:
         only_before, only_after: tasks that only one run judged; they are not counted.
         other_prompts: tasks that are paired although their prompts differ, because two task files
             may use one id for different tasks.
+        other_verdicts: environments whose verdicts have other versions in the other run, each as a
+            clause.
         difference: of the tasks' mean rewards, after minus before.
         pass_at: differences of pass@k, by k, over tasks with k judged rollouts in both runs.
         p: the p value of the sign-flip test; exact: whether all signs were tried; corrected: p
@@ -69,6 +77,7 @@ class Comparison:
     only_before: int
     only_after: int
     other_prompts: int
+    other_verdicts: list[str]
     mean_before: float
     mean_after: float
     difference: Figure
@@ -101,6 +110,7 @@ class Comparison:
             "only_before": self.only_before,
             "only_after": self.only_after,
             "other_prompts": self.other_prompts,
+            "other_verdicts": self.other_verdicts,
             "mean_before": self.mean_before,
             "mean_after": self.mean_after,
             "difference": asdict(self.difference),
@@ -164,6 +174,7 @@ def _against(
         len(first) - len(shared),
         len(second) - len(shared),
         sum(one.mixed or other.mixed or one.prompt != other.prompt for one, other in pairs),
+        list(other_verdicts(before, after)),
         math.fsum(one.before for one in changes) / len(changes),
         math.fsum(one.after for one in changes) / len(changes),
         difference,

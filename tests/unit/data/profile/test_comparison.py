@@ -47,6 +47,23 @@ def test_tasks_of_one_id_with_other_prompts_are_said(tmp_path: Path) -> None:
     assert "prompt" not in CliRunner().invoke(cli, ["compare", str(first), str(first)]).output
 
 
+def test_verdicts_of_other_versions_are_said(tmp_path: Path) -> None:
+    names = {}
+    for version in ("1", "2"):
+        rows = runs({"t1": [0], "t2": [1]}, environment="desk")
+        for one in rows:
+            one["verification"] = {"verifier": "desk", "version": version}
+        names[version] = write_rows(tmp_path / f"{version}.jsonl", rows)
+    (found,) = compare([names["1"], names["2"]], FAST)
+    told = "desk: version 1 before; version 2 after"
+    assert found.other_verdicts == found.to_dict(1)["other_verdicts"] == [told]
+    said = CliRunner().invoke(cli, ["compare", str(names["1"]), str(names["2"])]).output
+    assert f"check         verdicts of {told}. Rescore one run" in said
+    assert told in comparison_page([found], FAST, 1)
+    (same,) = compare([names["1"], names["1"]], FAST)
+    assert same.other_verdicts == []
+
+
 def test_a_run_is_no_different_from_itself_and_order_turns_the_sign(tmp_path: Path) -> None:
     some = {f"t{at}": [float(at % 3 == 0)] for at in range(12)}
     other = {task: [1.0] for task in some}
