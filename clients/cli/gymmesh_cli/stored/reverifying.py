@@ -48,7 +48,6 @@ from gymmesh_client.problems import unreadable
 from gymmesh_client.run_file import (
     EnvironmentVersion,
     Versions,
-    read_run_file,
     version_changes,
     versions,
 )
@@ -304,15 +303,15 @@ def _not_judged(source: Source, judges: Versions = _NO_VERSIONS) -> list[dict[st
     """
     found: list[dict[str, Any]] = []
     for run, counts in source.failed().items():
-        about, session = read_run_file(OutputFiles(run).run), latest_session(OutputFiles(run))
-        was = RunIdentity.of_session(session or {}).environments
+        session = latest_session(OutputFiles(run)) or {}
+        was = RunIdentity.of_session(session).environments
         for boundary, count in sorted(counts.items()):
             again = ["gym-cli", "collect", "--resume", "--output", str(run)]
             again += ["--retry", f"boundary={boundary}" if boundary else "failed"]
             if version_changes(was, judges):
                 again += ["--accept-change", "environments"]
-            # Only `collect` can run a rollout again, and only in a run of its own.
-            retry = None if "reverified" in about else shlex.join(again)
+            # `collect` can run a rollout again only in a run of its own, which has arguments.
+            retry = shlex.join(again) if session.get("asked") else None
             found.append({"run": str(run), "boundary": boundary, "count": count, "retry": retry})
     return found
 

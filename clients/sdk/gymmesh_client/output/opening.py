@@ -16,7 +16,12 @@ from gymmesh_client.log_records import FAILURES, ROWS, RunOpened
 from gymmesh_client.output.foreign_files import refuse_foreign_files, set_aside_unreadable
 from gymmesh_client.output.options import OpenOptions
 from gymmesh_client.output.retry_choice import Retried, RetryChoice
-from gymmesh_client.output.same_run import check_new_run, check_same_layout, check_same_run
+from gymmesh_client.output.same_run import (
+    check_collected,
+    check_new_run,
+    check_same_layout,
+    check_same_run,
+)
 from gymmesh_client.output_files import OutputFiles
 from gymmesh_client.problems import TaskProblem, UserError
 from gymmesh_client.row_files import stored_rows
@@ -54,8 +59,9 @@ def check(files: OutputFiles, identity: RunIdentity, options: OpenOptions) -> li
         UserError: the output's folder cannot be created; a file of the output is also an input;
             another collector is writing the output; or the output is not empty and neither
             `overwrite` nor `resume` is given. With `overwrite`: the existing file is not a run's.
-            With `resume`: there is no run, it is another run or shard, or it has other tasks or
-            another configuration, and `accept` does not name that difference.
+            With `resume`: there is no run, it is another run or shard, it is not one of
+            `gym-cli collect` though `asked` is, or it has other tasks or another configuration,
+            and `accept` does not name that difference.
     """
     refuse_no_folder(files.rows.parent)
     refuse_inputs(files.everything(), options.inputs)
@@ -76,14 +82,16 @@ def check(files: OutputFiles, identity: RunIdentity, options: OpenOptions) -> li
                 f"{files.journal} is missing, so {files.rows} can't be resumed. Restore the "
                 "journal from a copy, or choose another --output"
             )
+        if options.asked:
+            check_collected(files, session)
         check_same_run(files, session, options.run_id, options.shard)
-        notices = identity.check(RunIdentity.of_session(session), files, options.accept)
+        was = RunIdentity.of_session(session)
+        notices = identity.check(was, files, options.accept, in_python=options.in_python)
         check_same_layout(files, session)
     elif used and not options.overwrite:
-        replace = "Resume the run with --resume, replace" if options.can_resume else "Replace"
         raise UserError(
-            f"{used[0]} already exists and is not empty. {replace} the file with --overwrite, or "
-            "choose another output"
+            f"{used[0]} already exists and is not empty. {_instead(options)}, or choose another "
+            "output"
         )
     if not options.resume:
         refuse_foreign_files(files)
@@ -204,6 +212,14 @@ def _kept(files: OutputFiles, on_row: OnRow, on_failure: OnRow) -> None:
                 take(loads(row.line))
             except (CodecError, AttributeError, KeyError, TypeError, ValueError) as error:
                 raise UserError(f"{row.where}: not a rollout's row: {error}") from None
+
+
+def _instead(options: OpenOptions) -> str:
+    """What the user can do with an output that exists."""
+    if options.in_python:
+        return "Resume the run with resume=True"
+    replace = "Resume the run with --resume, replace" if options.can_resume else "Replace"
+    return f"{replace} the file with --overwrite"
 
 
 def _filled(*paths: Path) -> list[Path]:

@@ -21,6 +21,8 @@ class OpenOptions:
         overwrite: replace an existing run.
         resume: resume the existing run and keep its outcomes.
         can_resume: whether the user's command has the option --resume, for messages.
+        in_python: whether a program sets the options of a collector, which messages then name in
+            place of the options of `gym-cli collect`. A collector has no option to overwrite.
         accept: what may have changed since the run started, keys of
             `gymmesh_client.run_file.identity.CHANGES`.
         retry: outcomes to discard when the run is resumed, so that those rollouts run again.
@@ -33,7 +35,7 @@ class OpenOptions:
         shard: which part of the run it is; None: the whole run.
         tasks: for a shard: the number of tasks of all shards together.
         asked: the run's arguments without secrets, kept to resume it; empty: those of an earlier
-            session stay.
+            session stay. A command with arguments resumes only runs that have some.
         trace: whether to keep every event.
         delay_s: the maximum seconds that an outcome waits for others to share its commit.
     """
@@ -41,6 +43,7 @@ class OpenOptions:
     overwrite: bool = False
     resume: bool = False
     can_resume: bool = True
+    in_python: bool = False
     accept: Collection[str] = ()
     retry: RetryChoice | None = None
     retry_of: Collection[str] | None = None

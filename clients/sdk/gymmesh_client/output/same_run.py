@@ -9,7 +9,23 @@ from typing import Any
 from gymmesh_client.log import latest_session
 from gymmesh_client.output_files import OutputFiles
 from gymmesh_client.problems import UserError
+from gymmesh_client.run_file import read_run_file
 from gymmesh_client.tasks import Shard, shard_of
+
+
+def check_collected(files: OutputFiles, session: Mapping[str, Any]) -> None:
+    """Raises UserError if `gym-cli collect` would resume what another program began, whose tasks
+    and model it does not know.
+    """
+    if session.get("asked"):
+        return
+    again = "with its program, such as TrainerCollector(…, output=…, resume=True)"
+    if "reverified" in read_run_file(files.run):
+        again = "with gym-cli reverify --resume"
+    raise UserError(
+        f"{files.shown} has a run that gym-cli collect did not start. Resume this run {again}, or "
+        "choose another --output"
+    )
 
 
 def check_same_run(

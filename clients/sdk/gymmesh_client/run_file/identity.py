@@ -113,9 +113,16 @@ class RunIdentity:
         return changed
 
     def check(
-        self, was: RunIdentity, files: OutputFiles, accepted: Collection[str] = ()
+        self,
+        was: RunIdentity,
+        files: OutputFiles,
+        accepted: Collection[str] = (),
+        *,
+        in_python: bool = False,
     ) -> list[str]:
         """Refuse to resume a run with other inputs, unless each change is accepted.
+
+        in_python: whether the message names settings of a collector, not options of a command.
 
         Returns notes for the user about the resumed run: each accepted change, and environments
         whose source files changed under the same version.
@@ -127,10 +134,13 @@ class RunIdentity:
         changed = [name for name in changes if name not in accepted]
         if changed:
             names = " and ".join(_told(files, self, was, name) for name in changed)
-            options = " ".join(f"--accept-change {name}" for name in changed)
+            accept = " ".join(f"--accept-change {name}" for name in changed)
+            output = "--output"
+            if in_python:
+                accept, output = f"accept_change={(*accepted, *changed)!r}", "output"
             raise UserError(
                 f"{files.rows} can't be resumed: {names} changed. Undo the change, choose "
-                f"another --output, or resume anyway with {options}"
+                f"another {output}, or resume anyway with {accept}"
             )
         notices = [f"resumed although {_told(files, self, was, name)} changed" for name in changes]
         return notices + [

@@ -262,6 +262,7 @@ class Runs:
             identity,
             OpenOptions(
                 resume=resume,
+                in_python=True,
                 accept=settings.accept_change,
                 repeats=settings.repeats,
                 retry=RetryChoice(tasks=replaced),

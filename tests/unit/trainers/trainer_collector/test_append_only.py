@@ -55,7 +55,7 @@ async def test_a_run_is_not_resumed_with_another_value(tmp_path: Path) -> None:
     settings["model"] = TokenBackend(CharTokenizer(), ScriptEngine(lambda prompt: "1"))
     assert [one async for one in collect(Sums, rows(1), **settings)]
     other = {"resume": True, "append_only": False, **settings}
-    with pytest.raises(UserError, match="--accept-change config"):
+    with pytest.raises(UserError, match="accept_change=\\('config',\\)"):
         await anext(aiter(collect(Sums, rows(1), **other)))
     accepted = collect(Sums, rows(1), accept_change=["config"], **other)
     assert len([one async for one in accepted]) == 1

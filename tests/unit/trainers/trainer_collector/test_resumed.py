@@ -124,6 +124,25 @@ async def test_resuming_without_a_step_s_number_is_refused_where_there_are_steps
             await collector.step(rows(1)).next()
 
 
+async def test_a_refusal_names_settings_of_the_collector(tmp_path: Path) -> None:
+    output = tmp_path / "rollouts.jsonl"
+    settings: dict[str, Any] = {"model": ones().model, "output": output, "start_step": 1}
+    async with TrainerCollector(Sums, repeats=1, **settings) as collector:
+        assert len([one async for one in collector.step(rows(1))]) == 1
+    refused: dict[str, dict[str, Any]] = {
+        "Resume the run with resume=True, or choose another output": {"repeats": 1},
+        "choose another output, or resume anyway with accept_change=\\('config',\\)": {
+            "repeats": 2,
+            "resume": True,
+        },
+    }
+    for said, more in refused.items():
+        async with TrainerCollector(Sums, **settings, **more) as collector:
+            with pytest.raises(UserError, match=said) as caught:
+                await collector.step(rows(1)).next()
+            assert "--" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("announced", "anew"), [(4, False), (6, True), (2, True), (None, False)], ids=str
 )
