@@ -38,6 +38,7 @@ from gymmesh_resource.rewards import function_environment
 from gymmesh_runtime.config import load_config
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.security import Credentials, SecurityConfig
+from gymmesh_runtime.telemetry import one_traceback_of_each
 from gymmesh_trainers.weights import (
     PolicyServices,
     WeightsEndpoint,
@@ -163,18 +164,19 @@ async def open_place(
         if side_data:
             config = _with_side_data(config, side_data_path)
         checks = TaskChecks(config.environments, objects.environments)
-        async with embedded(config, objects) as mesh:
-            name = config.defaults.model
-            is_own = name in objects.backends or name not in config.models
-            yield Policy(
-                mesh,
-                "",
-                model_addresses,
-                security,
-                checks,
-                frozenset(config.environments),
-                () if is_own else endpoints_of(config.models[name]),
-            )
+        with one_traceback_of_each():
+            async with embedded(config, objects) as mesh:
+                name = config.defaults.model
+                is_own = name in objects.backends or name not in config.models
+                yield Policy(
+                    mesh,
+                    "",
+                    model_addresses,
+                    security,
+                    checks,
+                    frozenset(config.environments),
+                    () if is_own else endpoints_of(config.models[name]),
+                )
         return
     if relay:
         if not isinstance(model, Backend):

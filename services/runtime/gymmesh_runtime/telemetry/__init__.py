@@ -13,7 +13,14 @@ libraries that they need.
 
 from gymmesh_runtime.telemetry.current_rollout import RolloutRef, current_rollout, for_rollout
 from gymmesh_runtime.telemetry.log_limit import LogLimit
-from gymmesh_runtime.telemetry.logs import Concealing, LogFormat, OneOfEach, formatter, name_process
+from gymmesh_runtime.telemetry.logs import (
+    Concealing,
+    LogFormat,
+    OneOfEach,
+    formatter,
+    name_process,
+    one_traceback_of_each,
+)
 
 __all__ = [
     "Concealing",
@@ -25,4 +32,5 @@ __all__ = [
     "for_rollout",
     "formatter",
     "name_process",
+    "one_traceback_of_each",
 ]

@@ -13,7 +13,8 @@ import logging
 import math
 import traceback
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, Protocol
 
@@ -26,6 +27,8 @@ FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 # The services of this process, and their instance ids.
 _process: dict[str, str] = {}
 _MOST_KINDS: Final = 2000
+# The loggers of gymmesh_runtime.errors, and of the faults of environments.
+_WITH_TRACEBACKS: Final = ("gymmesh.errors", "gymmesh.resource")
 
 
 class Concealing(PlainFormatter):
@@ -131,6 +134,28 @@ class OneOfEach(logging.Filter):
         first.
         """
         return [(count, said) for count, said in self._counts.values() if count > 1]
+
+
+class _OneTraceback(OneOfEach):
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not record.exc_info or super().filter(record)
+
+
+@contextmanager
+def one_traceback_of_each() -> Iterator[None]:
+    """While open, log one traceback for each error_id: for a program with handlers of its own.
+
+    A handler with `OneOfEach` would not count the repeats.
+    """
+    once = _OneTraceback()
+    loggers = [logging.getLogger(name) for name in _WITH_TRACEBACKS]
+    for one in loggers:
+        one.addFilter(once)
+    try:
+        yield
+    finally:
+        for one in loggers:
+            one.removeFilter(once)
 
 
 def _kind(record: logging.LogRecord) -> Any:

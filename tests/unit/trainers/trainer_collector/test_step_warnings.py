@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -49,3 +50,14 @@ async def test_rules_that_reject_nearly_everything_are_named_once(
         "continues until it has all groups. To limit the step, pass at_most=…"
     ]
     assert (step.ended, few.ended) == ("tasks", "tasks")
+
+
+async def test_a_traceback_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(Sums):
+        async def verify(self, session: Any, rollout: Any) -> float:
+            raise KeyError("nothing")
+
+    async with TrainerCollector(Broken, model=ones().model, repeats=4) as collector:
+        groups = [one async for one in collector.step(rows(2))]
+    assert [len(one.failed) for one in groups] == [4, 4]
+    assert sum(record.exc_info is not None for record in caplog.records) == 1
