@@ -21,6 +21,8 @@ _REASONING = "reasoning_content"  # as vLLM, TRL and chat templates spell it
 
 # An assistant message has one text, which stands before its calls, and results must follow these.
 _AFTER_CALLS: Final = "positions of text that the model wrote between or after its tool calls"
+_UNANSWERED: Final = "messages after the last answer of a conversation"
+AS_TEXT: Final = "tool call arguments that are not a JSON object, written as text"
 _TEXTS: Final = frozenset(("input_text", "output_text", "text"))
 _OF_TOOLS: Final = ("name", "description", "parameters", "strict")
 
@@ -104,6 +106,28 @@ def beginning_of(rollout: StoredRollout, style: ChatStyle | None = None) -> Conv
         else:
             said.losses[f"tools of type {tool.get('type')}"] += 1
     return said
+
+
+def to_last_answer(said: Conversation) -> list[Json]:
+    """The messages up to the model's last answer, for trainers that learn answers. Later messages,
+    such as the next turn's, which nobody answered in this conversation, are counted as lost.
+    """
+    answers = (n for n, one in enumerate(said.messages, start=1) if one["role"] == "assistant")
+    end = max(answers, default=len(said.messages))
+    if end < len(said.messages):
+        said.losses[_UNANSWERED] += len(said.messages) - end
+    return said.messages[:end]
+
+
+def arguments_as_text(messages: list[Json]) -> int:
+    """How many tool calls of these messages have their arguments as a text. In a style with objects
+    these are the calls that `Conversation.changed` counts.
+    """
+    return sum(
+        isinstance(call["function"]["arguments"], str)
+        for message in messages
+        for call in message.get("tool_calls", ())
+    )
 
 
 def numbered_calls(messages: list[Json]) -> list[Json]:

@@ -97,7 +97,10 @@ def _list_formats(ctx: click.Context, param: click.Parameter, value: bool) -> No
     "--whole",
     group=OptionGroup.SELECT,
     is_flag=True,
-    help=("Skip rollouts that a limit of steps, tokens or context ended early."),
+    help=(
+        "Skip rollouts that a limit of steps, tokens, context or the program's time ended early, "
+        "and rollouts whose program ended with an error."
+    ),
 )
 @option(
     "--best",
