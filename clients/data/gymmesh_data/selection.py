@@ -18,7 +18,9 @@ class Selection:
         per_task: the maximum number of rollouts per task, those with the highest rewards; None:
             all.
         distinct: whether to select only the first of the rollouts with equal messages.
-        whole: whether to skip rollouts that a limit cut short (steps, tokens or context).
+        whole: whether to skip rollouts that a limit cut short (steps, tokens, context, or a
+            program's time), and rollouts whose program ended with a signal or an exit code other
+            than 0.
     """
 
     min_reward: float | None = None
@@ -33,14 +35,23 @@ class Selection:
             return "failed rollouts"
         if self.environments and rollout.environment not in self.environments:
             return "rollouts of other environments"
-        if self.whole and rollout.stop_reason in CUT_SHORT:
+        if self.whole and rollout.stop_reason in (*CUT_SHORT, "PROGRAM_TIMEOUT"):
             return "rollouts cut short by a limit"
+        if self.whole and _is_broken(rollout.value("program")):
+            return "rollouts whose program ended with an error"
         if self.min_reward is not None:
             if rollout.reward is None:
                 return "rollouts without a reward"
             if rollout.reward < self.min_reward:
                 return f"rollouts with a reward below {self.min_reward:g}"
         return ""
+
+
+def _is_broken(program: object) -> bool:
+    """Whether a row's `program` has a signal, or an exit code other than 0."""
+    if not isinstance(program, dict):
+        return False
+    return bool(program.get("signal") or program.get("exit_code"))
 
 
 def share_of(task_id: str) -> float:

@@ -245,16 +245,32 @@ def test_what_a_selection_leaves_out(tmp_path: Path) -> None:
         [
             row(text("a"), stop_reason="MAX_STEPS"),
             row(text("b"), environment="other"),
-            row(text("c")),
+            row(text("c"), program={"exit_code": 0}),
+            row(text("d"), stop_reason="PROGRAM_TIMEOUT", program={"signal": 9}),
+            row(text("e"), stop_reason="PROGRAM_EXITED", program={"exit_code": 3}),
+            row(text("f"), stop_reason="PROGRAM_EXITED", program={"signal": 11}),
         ],
     )
     options = ExportOptions(Selection(whole=True, environments=frozenset(["sums"])))
     records, summary = exported(rows, "messages", options)
     assert [one["messages"][-1]["content"] for one in records] == ["c"]
     assert summary["left_out"] == {
-        "rollouts cut short by a limit": 1,
+        "rollouts cut short by a limit": 2,
         "rollouts of other environments": 1,
+        "rollouts whose program ended with an error": 2,
     }
+
+
+@pytest.mark.parametrize(
+    ("name", "key"), [("sft", "messages"), ("openai", "messages"), ("openrlhf-sft", "input")]
+)
+def test_a_demonstration_ends_with_an_answer(tmp_path: Path, name: str, key: str) -> None:
+    # A program that ran again for the second turn answered it in a conversation of its own.
+    turn = {"type": "message", "role": "user", "content": "And 3 + 4?"}
+    rows = write_rows(tmp_path / "rows.jsonl", [row(text("5"), turn)])
+    (record,), summary = exported(rows, name, ExportOptions())
+    assert [one["role"] for one in record[key]] == ["user", "assistant"]
+    assert summary["losses"]["messages after the last answer of a conversation"] == 1
 
 
 @pytest.mark.parametrize("name", FORMATS)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from gymmesh_data.actors import Actor
-from gymmesh_data.conversation import ChatStyle, Conversation
+from gymmesh_data.conversation import ChatStyle, Conversation, to_last_answer
 from gymmesh_data.exports.format import TEMPLATE_STYLE, Format, PairFacts, Taken, TokenPlace
 from gymmesh_data.pairs import Pair
 from gymmesh_data.rollout import Json, StoredRollout
@@ -83,7 +83,7 @@ def metadata_of(rollout: StoredRollout, said: Conversation) -> Json:
 
 def sft(taken: Taken) -> Iterator[Json]:
     """A demonstration for TRL's SFTTrainer."""
-    yield {"messages": taken.said.messages} | tools_as_text(taken.said.tools)
+    yield {"messages": to_last_answer(taken.said)} | tools_as_text(taken.said.tools)
 
 
 def tokens(taken: Taken) -> Iterator[Json]:
@@ -108,7 +108,7 @@ def tokens(taken: Taken) -> Iterator[Json]:
 
 def openai(taken: Taken) -> Iterator[Json]:
     """A demonstration for OpenAI's fine-tuning."""
-    record: Json = {"messages": taken.said.messages}
+    record: Json = {"messages": to_last_answer(taken.said)}
     if taken.said.tools:
         record["tools"] = taken.said.tools
         params = taken.rollout.request.params

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from typing import Final
 
+from gymmesh_data.conversation import to_last_answer
 from gymmesh_data.exports.arrow import EXTRA, PARQUET_SUFFIXES, pack_verl
 from gymmesh_data.exports.format import Format, PairFacts, Taken, TaskFacts
 from gymmesh_data.exports.formats.chat import as_text, tools_as_text
@@ -104,7 +105,7 @@ def verl_sft(taken: Taken) -> Iterator[Json]:
     if any(isinstance(one["content"], list) for one in said.messages):
         said.losses["rollouts with images (this table has no column for them)"] += 1
         return
-    yield {"messages": said.messages, "tools": said.tools or None}
+    yield {"messages": to_last_answer(said), "tools": said.tools or None}
 
 
 def openrlhf_sft(taken: Taken) -> Iterator[Json]:
@@ -114,7 +115,7 @@ def openrlhf_sft(taken: Taken) -> Iterator[Json]:
     said = taken.said
     if said.tools:
         said.losses["tools (OpenRLHF does not pass them to its chat templates)"] += 1
-    yield {"input": said.messages}
+    yield {"input": to_last_answer(said)}
 
 
 def openrlhf_dpo(pair: Pair, facts: PairFacts) -> Json:
