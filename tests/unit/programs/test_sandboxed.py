@@ -162,6 +162,9 @@ async def test_a_function_runs_in_the_sandbox(sandbox: SandboxHandle, place: str
         options = ProgramOptions(function=f"{place}:{name}")
         end = await run_in_sandbox(sandbox, options, TASK, Gateway(), lambda: 1)
         assert end.output_tail.decode() == wanted
+    missing = ProgramOptions(function=f"{place}:nope")
+    end = await run_in_sandbox(sandbox, missing, TASK, Gateway(), lambda: 1)
+    assert (end.exit_code, end.output_tail.decode()) == (127, f"{place} has no function nope\n")
 
 
 async def test_a_programs_version_is_what_it_says(sandbox: SandboxHandle) -> None:

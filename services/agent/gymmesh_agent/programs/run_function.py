@@ -16,14 +16,20 @@ from collections.abc import Awaitable
 from types import ModuleType
 from typing import Any
 
+_NOT_FOUND = 127
+
 
 def main() -> None:
     """Run what the command line names."""
     given = json.load(sys.stdin)
     place, _, name = sys.argv[1].rpartition(":")
     sys.path.insert(0, os.getcwd())
-    target = vars(load(place))[name]
-    result = call(target, given)
+    found = vars(load(place))
+    if name not in found:
+        # As a shell reports a program that does not exist: no further attempt finds it.
+        sys.stderr.write(f"{place} has no function {name}\n")
+        sys.exit(_NOT_FOUND)
+    result = call(found[name], given)
     if inspect.isawaitable(result):
         result = asyncio.run(wait_for(result))
     if isinstance(result, str):
