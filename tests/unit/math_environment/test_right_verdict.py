@@ -44,7 +44,7 @@ async def test_the_reference_has_its_own_verdict(configured: str, other: str) ->
     )
     for one, compat in zip(made, (configured, other), strict=True):
         assert one.compat == compat
-        assert one.verifier_version == ("4+nemo" if compat else "4")
+        assert one.verifier_version == ("5+nemo" if compat else "5")
         assert one.reward == float(compat == "nemo")
 
 

@@ -50,7 +50,7 @@ class MathEnvironment(Environment[None]):
     answers that the rules reject.
     """
 
-    version = "4"
+    version = "5"
     references = ("nemo",)
     verify_needs_session = False
     in_order = False

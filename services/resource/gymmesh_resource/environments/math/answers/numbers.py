@@ -12,8 +12,9 @@ Expressions with variables are compared at points of the real line, with 60 digi
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
+from typing import Final
 
 from mpmath import mp, mpc, mpf
 
@@ -22,6 +23,7 @@ from gymmesh_resource.environments.math.answers.evaluation import (
     TINY,
     MpNumber,
     NoValue,
+    ValueTooLarge,
     approximate,
     exact,
     is_measured,
@@ -35,6 +37,9 @@ _WHOLE_TOLERANCE = Fraction(1, 1_000)
 # Digits to which exact values agree that are one value, and points that must agree.
 _AGREE, _POINTS = mpf(10) ** -40, 4
 _POSITIVE = [Fraction(p, q) for p, q in ((17, 13), (29, 7), (5, 11), (37, 19), (7, 23), (101, 31))]
+# Signs of the names in alphabetical order, alternately: most formulas are of positive quantities.
+_SIGNS: Final = ((1, 1), (-1, 1))
+_ALL_SIGNS: Final = (*_SIGNS, (1, -1), (-1, -1))
 _WHOLE = [Fraction(n) for n in (1, 2, 3, 5, 8, 12)]
 _COUNTERS = frozenset("nmkjlNpq")
 
@@ -161,14 +166,20 @@ def _is_written_out(node: Node) -> bool:
 
 
 def _same_function(expected: Node, answer: Node, names: list[str]) -> bool:
-    """Whether the two agree wherever both are defined: the reals, or for counters 1, 2 and on."""
+    """Whether the two agree wherever both are defined: the reals, or for counters 1, 2 and on.
+
+    With an absolute value in `expected`, also the answer must be defined where `expected` is.
+    """
     complex_too = any(
         one.op == "constant" and one.name == "i"
         for side in (expected, answer)
         for one in walk(side)
     )
+    # An absolute value says that negative values count: ln(x) is not ln|x|.
+    signed = _has_absolute_value(expected) or _has_absolute_value(answer)
+    points = _real_points(names, _ALL_SIGNS if signed else _SIGNS)
     agree = mpf(10) ** (-6 if is_measured(expected) or is_measured(answer) else -30)
-    outcome = _agree(expected, answer, _real_points(names), agree, complex_too=complex_too)
+    outcome = _agree(expected, answer, points, agree, complex_too=complex_too)
     if outcome is not True and set(names) <= _COUNTERS:
         return (
             _agree(expected, answer, _whole_points(names), agree, complex_too=complex_too) is True
@@ -185,13 +196,17 @@ def _agree(
     complex_too: bool,
 ) -> bool | None:
     """None where too few points have a value on both sides."""
+    # Other expressions may leave out a part of the line, as x^{1/3} does for the third root.
+    whole = _has_absolute_value(expected)
     shared = 0
     for point in points:
         try:
-            first, second = approximate(expected, point), approximate(answer, point)
-        except NoValue:
+            first, second = (_value_at(side, point, complex_too) for side in (expected, answer))
+        except ValueTooLarge:
             continue
-        if not complex_too and (_is_complex(first) or _is_complex(second)):
+        if first is None or second is None:
+            if first is not None and whole:
+                return False
             continue
         if mp.isinf(first) or mp.isinf(second):
             continue
@@ -203,10 +218,27 @@ def _agree(
     return True if shared >= _POINTS else None
 
 
-def _real_points(names: list[str]) -> Iterator[dict[str, Fraction]]:
-    for shift, sign in itertools.product(range(len(_POSITIVE)), (1, -1)):
+def _value_at(node: Node, point: dict[str, Fraction], complex_too: bool) -> MpNumber | None:
+    """None where it is not defined. Raises `ValueTooLarge` where that is not known."""
+    try:
+        value = approximate(node, point)
+    except ValueTooLarge:
+        raise
+    except NoValue:
+        return None
+    return value if complex_too or not _is_complex(value) else None
+
+
+def _has_absolute_value(node: Node) -> bool:
+    return any(one.op == "abs" and symbols(one) for one in walk(node))
+
+
+def _real_points(
+    names: list[str], signs: Sequence[tuple[int, int]] = _SIGNS
+) -> Iterator[dict[str, Fraction]]:
+    for shift, of_both in itertools.product(range(len(_POSITIVE)), signs):
         yield {
-            name: _POSITIVE[(shift + at) % len(_POSITIVE)] * (1 + at) * (sign if at % 2 == 0 else 1)
+            name: _POSITIVE[(shift + at) % len(_POSITIVE)] * (1 + at) * of_both[at % 2]
             for at, name in enumerate(names)
         }
 
