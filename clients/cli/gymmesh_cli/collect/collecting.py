@@ -147,7 +147,8 @@ def exit_code(summary: RunSummary) -> int:
         first = one_line(tally.first_failure)
         first = f"; the first failure: {first}" if first else ""
         return say(f"no rollout completed{first}", NOTHING_DONE)
-    return WITH_FAILURES if tally.failed or summary.skipped else DONE
+    missing = tally.failed or tally.group_faults or summary.skipped
+    return WITH_FAILURES if missing else DONE
 
 
 async def _collect(command: CollectCommand) -> tuple[RunSummary, bool]:

@@ -19,6 +19,7 @@ from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh.verify.v1 import verify_pb2
 from gymmesh_client.agents import AgentConnector
+from gymmesh_client.group_faults import not_scored
 from gymmesh_client.rollout import continuation, final_call
 from gymmesh_runtime.errors import MeshError
 
@@ -93,7 +94,7 @@ async def judge(
         reply = await peer.JudgeGroup(group_request(group), timeout=timeout_s)
         return judged(group, reply)
     except (MeshError, ValueError) as error:
-        return unjudged(group, f"the group could not be scored: {error}")
+        return unjudged(group, not_scored(error))
 
 
 def group_request(group: Sequence[HeldRollout]) -> agent_pb2.JudgeGroupRequest:

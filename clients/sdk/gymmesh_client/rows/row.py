@@ -17,6 +17,7 @@ from msgspec import UNSET, UnsetType
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.boundaries import BOUNDARIES
+from gymmesh_client.group_faults import group_fault
 from gymmesh_client.rollout import RolloutParts, RolloutReading, as_int64, as_uint32, read
 from gymmesh_client.rows.calls import RowCalls, actors_of, all_tokens
 from gymmesh_client.rows.request import TaskExtras, extras_of, first_items, names_of, request_of
@@ -109,6 +110,7 @@ def completed_line(task: pb.Task, parts: RolloutParts) -> tuple[bytes, Counted]:
         reading.endpoint_us,
         reading.retries,
         verified.final_state.omitted if verified.HasField("final_state") else "",
+        group_fault(verdict.reason),
     )
 
 

@@ -8,11 +8,12 @@ from typing import Final
 
 from gymmesh_client.means import SCALE
 from gymmesh_client.summary.run_summary import RunSummary
-from gymmesh_client.summary.tally import mixed_versions
+from gymmesh_client.summary.tally import Tally, mixed_versions
 from gymmesh_runtime.text import one_line
 
 _MAX_BARS: Final = 10
 _MOST_CAUSES: Final = 12
+_MOST_GROUP_FAULTS: Final = 3
 
 
 def render(summary: RunSummary, again: str = "") -> str:
@@ -38,6 +39,7 @@ def render(summary: RunSummary, again: str = "") -> str:
     ]
     if tally.unjudged:
         lines.append(f"unjudged      {_counted(tally.unjudged)}")
+    lines += _group_lines(tally)
     lines += [f"mixed         verdicts of {one}" for one in mixed_versions(tally.verdicts)]
     for name, count in sorted(tally.states_omitted.items()):
         rollouts = f"{count} rollout{'' if count == 1 else 's'}"
@@ -63,6 +65,15 @@ def render(summary: RunSummary, again: str = "") -> str:
     elif tally.failed:
         lines.append("retry         add --resume --retry failed to the command")
     return "\n".join(map(one_line, lines))
+
+
+def _group_lines(tally: Tally) -> Iterator[str]:
+    """Why rollouts have no reward although their groups ended: the most frequent causes."""
+    for why, count in tally.group_faults.most_common(_MOST_GROUP_FAULTS):
+        rollouts = f"{count} rollout{'' if count == 1 else 's'}"
+        yield f"group faults  {rollouts} without a verdict: {why}"
+    if tally.group_faults:
+        yield "judge again   correct the verifier, then use gym-cli reverify"
 
 
 def histogram(rewards: Mapping[float, int]) -> list[tuple[str, int]]:

@@ -104,6 +104,7 @@ class RunSummary:
             "mean_reward": tally.mean_reward,
             "verified": sum(tally.rewards.values()),
             "unjudged": dict(sorted(tally.unjudged.items())),
+            "group_faults": dict(sorted(tally.group_faults.items())),
             "verdicts": {
                 name: dict(sorted(of.items())) for name, of in sorted(tally.verdicts.items())
             },

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from gymmesh_client.boundaries import boundary_name
+from gymmesh_client.group_faults import group_fault
 from gymmesh_client.means import mean_of
 from gymmesh_client.summary.pass_at_k import SOLVED
 from gymmesh_client.summary.tokens import tokens_of
@@ -71,6 +72,7 @@ class Counted(msgspec.Struct, frozen=True, gc=False):
     endpoint_us: int = 0  # that its model calls were at endpoints
     model_retries: Mapping[str, int] = {}  # retries of its model calls, by reason
     state_omitted: str = ""  # why the row has no final state, where one was to be kept
+    group_fault: str = ""  # why its group could not be judged, where it was to be
 
 
 def counted(row: Mapping[str, Any]) -> Counted:
@@ -100,6 +102,7 @@ def counted(row: Mapping[str, Any]) -> Counted:
         endpoint_us=endpoint_us,
         model_retries=dict(retries),
         state_omitted=str(state.get("omitted") or "") if isinstance(state, dict) else "",
+        group_fault=group_fault(str(verdict.get("reason") or "")),
     )
 
 
@@ -125,6 +128,8 @@ class Tally:
     # Plain, as each rollout counts in them: a Counter takes several times as long.
     rewards: dict[float, int] = field(default_factory=dict)
     unjudged: Counter[str] = field(default_factory=Counter)
+    # Why groups could not be judged, and how many rollouts have no reward because of that.
+    group_faults: Counter[str] = field(default_factory=Counter)
     model_retries: Counter[str] = field(default_factory=Counter)
     failures: Counter[str] = field(default_factory=Counter)
     causes: Counter[str] = field(default_factory=Counter)
@@ -173,6 +178,8 @@ class Tally:
             self.state_reasons.setdefault(one.judge.name, one.state_omitted)
         if one.reward is None:
             self.unjudged[one.status] += 1
+            if one.group_fault:
+                self.group_faults[shortened(one.group_fault, _LONGEST_MESSAGE)] += 1
             return
         judge, version = one.judge
         if version:
