@@ -36,7 +36,8 @@ type Options struct {
 	// Concurrency is the most rollouts in flight: 64.
 	Concurrency int
 	// Attempts is the most attempts of a rollout whose failures are safe to retry: 2. A start that an
-	// agent refused does not count; after Attempts times Deadline the rollout fails.
+	// agent refused does not count; after Attempts times Deadline the rollout fails. Nor does one that
+	// reached no agent; see Patience.
 	Attempts int
 	// Deadline is how long an attempt may take: 15 minutes.
 	Deadline time.Duration
@@ -49,7 +50,8 @@ type Options struct {
 	CallPerRollout bool
 	// Rollout has the agents' options for the rollouts.
 	Rollout *agentv1.RolloutOptions
-	// Patience is how long a lost agent is called again before its attempts fail: 30 s.
+	// Patience is how long a lost agent is called again before its attempts fail: 30 s. If then no
+	// agent is within reach, their rollouts fail, too.
 	Patience time.Duration
 	// Silence is how long a connection with attempts in flight may be silent before it counts as dead:
 	// 45 s.
@@ -364,6 +366,12 @@ func isRefusal(reason errorsv1.ErrorReason) bool {
 		reason == errorsv1.ErrorReason_ERROR_REASON_DRAINING
 }
 
+// isAlone says whether an attempt reached no agent, and none is within reach for another one.
+func (c *collector) isAlone(err *mesherr.Error) bool {
+	return err.Reason == errorsv1.ErrorReason_ERROR_REASON_PEER_UNAVAILABLE &&
+		!slices.ContainsFunc(c.streams, func(one *stream) bool { return !one.isOutOfReach() })
+}
+
 // retry has another attempt follow, where that is safe and there is one left.
 func (c *collector) retry(ended *result, err *mesherr.Error) bool {
 	work := ended.attempt.work
@@ -376,7 +384,8 @@ func (c *collector) retry(ended *result, err *mesherr.Error) bool {
 	wait := c.options.RetryWait << min(work.failures-1, 16)
 	wait = min(max(wait/2+rand.N(wait/2+1), err.RetryAfter), longestRetryWait)
 	at := time.Now().Add(wait)
-	if !err.RetrySafe || work.counted >= c.options.Attempts || at.After(work.giveUp) {
+	if !err.RetrySafe || work.counted >= c.options.Attempts || at.After(work.giveUp) ||
+		(ended.refused && c.isAlone(err)) {
 		return false
 	}
 	c.waiting = append(c.waiting, &waiting{work, at})

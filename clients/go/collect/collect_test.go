@@ -4,9 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
+	"log"
 	"net"
+	"net/http/httptest"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -296,7 +300,30 @@ func TestAnAgentThatIsNotThere(t *testing.T) {
 	}
 	address := listener.Addr().String()
 	listener.Close()
-	options := Options{Patience: 50 * time.Millisecond, Attempts: 1, Deadline: time.Second}
+	for _, options := range []Options{{}, {CallPerRollout: true}} {
+		checkUnavailable(t, address, options)
+	}
+}
+
+func TestAnAgentThatSpeaksTLS(t *testing.T) {
+	server := httptest.NewUnstartedServer(nil)
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.StartTLS()
+	defer server.Close()
+	for _, options := range []Options{{}, {CallPerRollout: true}} {
+		for _, outcome := range checkUnavailable(t, server.Listener.Addr().String(), options) {
+			if said := mesherr.Describe(outcome.Failure); !strings.Contains(said, "does it use TLS") {
+				t.Error(said)
+			}
+		}
+	}
+}
+
+// checkUnavailable collects where no agent answers. Attempts and their deadline are the usual ones,
+// much longer than a test may take: Patience alone ends the rollouts.
+func checkUnavailable(t *testing.T, address string, options Options) map[string]*Outcome {
+	t.Helper()
+	options.Patience, options.RetryWait = 50*time.Millisecond, 20*time.Millisecond
 	outcomes := collect(t, dial(t, address), jobs(3), options)
 	if len(outcomes) != 3 {
 		t.Fatalf("%d outcomes", len(outcomes))
@@ -308,6 +335,7 @@ func TestAnAgentThatIsNotThere(t *testing.T) {
 			t.Errorf("%v", outcome.Failure)
 		}
 	}
+	return outcomes
 }
 
 func TestWhatIsInFlightIsCancelledWhenTheContextEnds(t *testing.T) {

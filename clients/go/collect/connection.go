@@ -194,7 +194,7 @@ func (s *stream) goPlain(err *mesherr.Error) bool {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.plain, s.connected, s.starts = true, true, nil
+	s.plain, s.connected, s.starts, s.lostAt = true, true, nil, time.Time{}
 	for _, one := range s.inFlight {
 		one.sent = true
 		go s.runPlain(one)
@@ -236,7 +236,13 @@ func (s *stream) runPlain(one *attempt) {
 	if fault != nil {
 		rollout = nil
 	}
-	s.end(one, rollout, fault, fault != nil && one.fold.Sequence() == 0)
+	refused := fault != nil && one.fold.Sequence() == 0
+	if refused && fault.Reason == errorsv1.ErrorReason_ERROR_REASON_PEER_UNAVAILABLE {
+		s.missed()
+	} else {
+		s.lostAt = time.Time{}
+	}
+	s.end(one, rollout, fault, refused)
 }
 
 func (s *stream) isIn(one *attempt) bool {

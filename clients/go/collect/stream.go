@@ -55,6 +55,8 @@ type stream struct {
 	// offer Collect.
 	plain   bool
 	heardAt time.Time
+	// lostAt is since when no agent was reached; zero: one was.
+	lostAt time.Time
 
 	// What is to be sent on the present connection.
 	starts  []*attempt
@@ -73,7 +75,7 @@ func newStream(
 		ctx: ctx, client: client, settings: settings, results: results,
 		inFlight: make(map[key]*attempt),
 		wake:     make(chan struct{}, 1),
-		plain:    settings.CallPerRollout, connected: settings.CallPerRollout,
+		plain:    settings.CallPerRollout, connected: settings.CallPerRollout, lostAt: time.Now(),
 	}
 	s.forget()
 	return s
@@ -172,7 +174,7 @@ func (s *stream) welcomed(welcome *agentv1.CollectWelcome) {
 	}
 	s.instance = welcome.GetInstanceId()
 	s.capacity, s.target = welcome.GetCapacity(), 0
-	s.connected, s.heardAt = true, time.Now()
+	s.connected, s.heardAt, s.lostAt = true, time.Now(), time.Time{}
 	s.grant, s.owed, s.ackSent = 0, 0, 0
 	s.starts, s.cancels = nil, nil
 	for _, one := range s.inFlight {
@@ -211,6 +213,21 @@ func (s *stream) disconnected() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.connected = false
+	s.missed()
+}
+
+// missed notes that no agent was reached.
+func (s *stream) missed() {
+	if s.lostAt.IsZero() {
+		s.lostAt = time.Now()
+	}
+}
+
+// isOutOfReach says whether no agent was reached for longer than one is waited for.
+func (s *stream) isOutOfReach() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.lostAt.IsZero() && time.Since(s.lostAt) > s.settings.Patience
 }
 
 // take hands a batch's events to their attempts.

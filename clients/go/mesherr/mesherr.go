@@ -126,9 +126,18 @@ func FromError(err error) *Error {
 	// Not by status.FromError, which puts the words of what wraps the status into its message.
 	var said interface{ GRPCStatus() *status.Status }
 	if errors.As(err, &said) {
-		return FromStatus(said.GRPCStatus().Proto())
+		return named(FromStatus(said.GRPCStatus().Proto()))
 	}
 	return FromStatus(status.FromContextError(contextError(err)).Proto())
+}
+
+// named says what may be behind a connection that ends before the server speaks.
+func named(err *Error) *Error {
+	if err.Code == codes.Unavailable && strings.Contains(err.Message, "error reading server preface") {
+		err.Message += " (the server closed the connection before it said anything: does it use TLS, " +
+			"and this client none?)"
+	}
+	return err
 }
 
 // contextError is the context's error in an error, or the error itself.
