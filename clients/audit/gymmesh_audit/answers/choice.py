@@ -17,7 +17,7 @@ def nearly(gold: Gold) -> Iterator[Variant]:
         yield Variant("the letter glued to a digit", f"3{gold.answer}")
         yield Variant("the letter in a word", f"{gold.answer}{'k' * 3}")
     if gold.answer.strip("-").isdecimal():
-        yield Variant("a number next to the option", str(int(gold.answer) + 1))
+        yield Variant("the number after the expected number", str(int(gold.answer) + 1))
 
 
 def clothes(gold: Gold) -> Iterator[Variant]:

@@ -64,8 +64,8 @@ class Source:
         name = rollout.environment or self.default
         if not name:
             raise UserError(
-                f"{rollout.where}: environment: is missing. Name the environment that "
-                "scores rollouts without this key: --env NAME"
+                f"{rollout.where}: environment: is missing. Pass --env NAME: the environment NAME "
+                "then scores all rollouts without the key 'environment'"
             )
         return name
 

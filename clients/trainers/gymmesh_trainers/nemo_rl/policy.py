@@ -175,7 +175,9 @@ async def policy_of_head(head: str) -> NemoPolicy:
     base = found.get("policy_base_url") if isinstance(found, dict) else None
     urls = [base] if isinstance(base, str) else base
     if not isinstance(urls, list) or not urls or not all(isinstance(one, str) for one in urls):
-        raise UserError(f"{url}: the configuration at this URL does not set policy_base_url")
+        raise UserError(
+            f"{url}: policy_base_url of this configuration must be a URL or a list of URLs"
+        )
     name = found.get("policy_model_name")
     try:
         return NemoPolicy(urls, model=name if isinstance(name, str) else "")

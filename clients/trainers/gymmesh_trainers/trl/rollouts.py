@@ -153,7 +153,7 @@ class TrlRollouts:
         if key in self._tasks:
             raise UserError(
                 f"task {message.task_id} has the same prompt as task {self._tasks[key].id}. "
-                "TRL only passes prompts, so each prompt must be unique"
+                "TRL passes only prompts to gymmesh, so each task needs its own prompt"
             )
         self._tasks[key] = Task(message)
         self.rows.append({"prompt": plain, "task_id": message.task_id})

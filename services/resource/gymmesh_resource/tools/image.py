@@ -80,8 +80,8 @@ def parts_of(value: Any) -> responses_pb2.ContentParts | None:
             parts.append({"type": "input_text", "text": one})
         else:
             raise TypeError(
-                f"a list with an image also has {type(one).__name__}, but may have only texts and "
-                "images"
+                "a list with an image may have only texts and images, but this list also has a "
+                f"value of the type {type(one).__name__}"
             )
     output = {"type": "function_call_output", "call_id": "", "output": parts}
     return item_from_json(output).function_call_output.parts

@@ -40,7 +40,7 @@ def check_server(name: str, server: ServerOptions) -> None:
         parts = urlsplit(server.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(
-                f"{where}.url is {server.url!r}; write the url as http://HOST:PORT/PATH"
+                f"{where}.url is {server.url!r}; write the url as http://HOST:PORT/PATH or https://HOST:PORT/PATH"
             )
         if server.env or server.cwd:
             raise ValueError(f"{where} has 'url'; 'env' and 'cwd' are only for 'command'")
