@@ -52,6 +52,7 @@ class Conversation:
         prompt_length: the number of messages before the model's first answer.
         tools: the tools in the form of the Chat Completions API.
         losses: the number of elements that messages can't represent, by kind.
+        changed: the number of elements that messages have in another form, by kind.
         token_calls: the model call of each message that the model wrote, by the message's index;
             only calls with known tokens.
     """
@@ -60,6 +61,7 @@ class Conversation:
     prompt_length: int = 0
     tools: list[Json] = field(default_factory=list)
     losses: Counter[str] = field(default_factory=Counter)
+    changed: Counter[str] = field(default_factory=Counter)
     token_calls: dict[int, ModelCall] = field(default_factory=dict)
 
     @property
@@ -158,7 +160,7 @@ class _MessageWriter:
 
     def __init__(self, said: Conversation, style: ChatStyle) -> None:
         self.messages = said.messages
-        self.losses = said.losses
+        self.losses, self.changed = said.losses, said.changed
         self._token_calls = said.token_calls
         self._style = style
         # The assistant message of the model call whose items are being read; None between calls.
@@ -242,7 +244,7 @@ class _MessageWriter:
             value = None
         if isinstance(value, dict):
             return value
-        self.losses["tool call arguments that are not a JSON object, kept as text"] += 1
+        self.changed[AS_TEXT] += 1
         return arguments
 
     def _tool_result(self, item: Json) -> None:

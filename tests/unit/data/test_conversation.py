@@ -6,6 +6,7 @@ import pytest
 
 from gymmesh_client import UserError
 from gymmesh_data import ChatStyle, conversation_of, stored_rollout
+from gymmesh_data.conversation import arguments_as_text
 from tests.unit.data.rows import call, result, row, text
 
 REASONING = {
@@ -119,7 +120,8 @@ def test_arguments_are_objects_for_templates() -> None:
     calls = said.messages[1]["tool_calls"]
     assert calls[0]["function"]["arguments"] == {"a": 1}
     assert calls[1]["function"]["arguments"] == "{a"
-    assert sum(said.losses.values()) == 1
+    assert (sum(said.changed.values()), sum(said.losses.values())) == (1, 0)
+    assert arguments_as_text(said.messages) == 1
 
 
 def test_reasoning_that_is_left_out_is_counted() -> None:

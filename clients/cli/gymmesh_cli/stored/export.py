@@ -270,3 +270,4 @@ def _lines(summary: ExportSummary, output: Path) -> Iterator[str]:
     yield f"records       {summary.records} in {output}"
     yield from (f"skipped       {why}: {n}" for why, n in sorted(summary.left_out.items()))
     yield from (f"not exported  {what}: {n}" for what, n in sorted(summary.losses.items()))
+    yield from (f"changed       {what}: {n}" for what, n in sorted(summary.changed.items()))

@@ -72,6 +72,7 @@ class Taken:
                 said = conversation_of(one, self.style)
                 self.said.losses += said.losses
                 said.losses = self.said.losses
+                self.said.changed += said.changed
                 # It may be asked for its first answer in its own conversation.
                 while said.prompt_length < len(said.messages) and (
                     said.messages[said.prompt_length]["role"] != "assistant"

@@ -89,6 +89,7 @@ def card(name: str, made: Files, options: ExportOptions) -> str:
         _named("Models", made, "models"),
         _list("Skipped", files, "left_out"),
         _list("Not exported", files, "losses"),
+        _list("Changed", files, "changed"),
     ]
     return (
         f"---\n{front}---\n\n# {_plain(name)}\n\nVerified agent rollouts, exported by gymmesh.\n\n"

@@ -11,7 +11,14 @@ from typing import Final
 from msgspec import UNSET
 
 from gymmesh_data.actors import actors_of
-from gymmesh_data.conversation import Conversation, beginning_of, conversation_of, numbered_calls
+from gymmesh_data.conversation import (
+    AS_TEXT,
+    Conversation,
+    arguments_as_text,
+    beginning_of,
+    conversation_of,
+    numbered_calls,
+)
 from gymmesh_data.exports.format import (
     Format,
     KeptOfTask,
@@ -26,7 +33,7 @@ from gymmesh_data.exports.format import (
 from gymmesh_data.exports.lines import line_of, read_line
 from gymmesh_data.exports.spool import Spool
 from gymmesh_data.exports.summary import ExportOptions, ExportSummary
-from gymmesh_data.pairs import choose_pairs, pair_of
+from gymmesh_data.pairs import Pair, choose_pairs, pair_of
 from gymmesh_data.rollout import StoredRollout
 from gymmesh_data.samples import NoTokens
 from gymmesh_data.selection import share_of
@@ -155,6 +162,7 @@ class _Records:
                     taken = Taken(rollout, beginning_of(rollout, self._style))
                     content = line_of(keep(taken))
                     losses.update(taken.said.losses)
+                    self._summary.changed.update(taken.said.changed)
                 if rollout.has_tokens:
                     losses[_NOT_CARRIED] += 1
                 spool.add(task, _score(rollout), content)
@@ -172,8 +180,8 @@ class _Records:
                 if rollout.reward is None:
                     summary.left_out["rollouts without a reward"] += 1
                     continue
-                summary.losses.update(said.losses)
-                content = line_of([rollout.task_id, rollout.rollout_id, said.messages, said.tools])
+                found = (rollout.task_id, rollout.rollout_id, said.messages, said.tools)
+                content = line_of([*found, dict(said.losses)])
                 spool.add(spool.number(_task_key(rollout)), rollout.reward, content)
             for scored in spool.tasks():
                 pairs = list(choose_pairs([(one[0], one) for one in scored], rules))
@@ -185,8 +193,18 @@ class _Records:
                     if pair is None or better[3] != worse[3]:
                         summary.left_out["pairs whose rollouts do not differ in an answer"] += 1
                         continue
+                    for one in (better, worse):
+                        summary.losses.update(one[4])
+                    self._count_changed(pair)
                     ids, rewards = (better[1], worse[1]), (both[0][0], both[1][0])
                     yield line_of(of_pair(pair, PairFacts(better[0], ids, rewards, better[3])))
+
+    def _count_changed(self, pair: Pair) -> None:
+        """Count what a pair has in another form: it may end before its rollouts do."""
+        if self._style.arguments_as_objects:
+            for messages in (pair.prompt, pair.chosen, pair.rejected):
+                if count := arguments_as_text(messages):
+                    self._summary.changed[AS_TEXT] += count
 
     def _lines(self, taken: Taken, of_rollout: OfRollout) -> bytes:
         """A rollout's lines; none where it has no token ids and the format is made of them."""
@@ -196,6 +214,7 @@ class _Records:
             self._summary.left_out["rollouts without token ids"] += 1
             return b""
         self._summary.losses.update(taken.said.losses)
+        self._summary.changed.update(taken.said.changed)
         return lines
 
 

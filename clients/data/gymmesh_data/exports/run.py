@@ -168,6 +168,8 @@ def _fill(
                 total.left_out[f"{what} ({config})"] += count
             for what, count in summary.losses.items():
                 total.losses[f"{what} ({config})"] += count
+            for what, count in summary.changed.items():
+                total.changed[f"{what} ({config})"] += count
             files[config, split] = summary
     readme = draft.path / "README.md"
     readme.touch(OWNER_ONLY)

@@ -33,7 +33,7 @@ class ExportOptions:
     part: tuple[float, float] | None = None
 
 
-_COUNTERS: Final = ("left_out", "losses", "environments", "models")
+_COUNTERS: Final = ("left_out", "losses", "changed", "environments", "models")
 
 
 @dataclass(slots=True)
@@ -43,6 +43,7 @@ class ExportSummary:
     Attributes:
         left_out: number of skipped rollouts (for pairs: pairs), by reason.
         losses: number of elements of exported rollouts that the format can't represent, by kind.
+        changed: number of elements of the records that the format has in another form, by kind.
         environments, models: number of exported rollouts by name; models only if the format reads
             them.
     """
@@ -51,13 +52,14 @@ class ExportSummary:
     records: int = 0
     left_out: Counter[str] = field(default_factory=Counter)
     losses: Counter[str] = field(default_factory=Counter)
+    changed: Counter[str] = field(default_factory=Counter)
     environments: Counter[str] = field(default_factory=Counter)
     models: Counter[str] = field(default_factory=Counter)
 
     @classmethod
     def of_dict(cls, said: Mapping[str, Any]) -> ExportSummary:
         """What `to_dict` made. Raises KeyError, TypeError."""
-        counts = (Counter(said[key]) for key in _COUNTERS)
+        counts = (Counter(said.get(key, {})) for key in _COUNTERS)  # an earlier version has fewer
         return cls(said["rollouts"], said["records"], *counts)
 
     def to_dict(self) -> dict[str, Any]:
