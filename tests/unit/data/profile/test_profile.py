@@ -350,3 +350,12 @@ def test_the_public_face_is_sorted_and_there() -> None:
 
     assert face.__all__ == sorted(face.__all__, key=lambda name: (name[0].islower(), name))
     assert all(hasattr(face, one) for one in face.__all__)
+
+
+def test_the_seconds_of_concurrent_calls_are_named_as_sums(tmp_path: Path) -> None:
+    rows = runs({"a": [1.0]})
+    rows[0]["metadata"] = {"timings": {"duration_us": 5, "model_us": 3, "tools_us": 9}}
+    path = write_rows(tmp_path / "a.jsonl", rows)
+    said = CliRunner().invoke(cli, ["profile", str(path), "--resamples", "0"])
+    assert "seconds: tools (sum of calls)" in said.output, said.output
+    assert "seconds: model (sum of calls)" in said.output
