@@ -45,7 +45,7 @@ def sandbox_lost(sandbox_id: str, cause: str, why: str = "") -> MeshError:
     """
     return MeshError(
         errors_pb2.ERROR_REASON_SANDBOX_LOST,
-        f"The sandbox ended during the call: {why or cause}.",
+        f"The sandbox was lost during the call: {why or cause}.",
         metadata={"sandbox_id": sandbox_id, "cause": cause},
     )
 

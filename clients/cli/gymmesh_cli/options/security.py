@@ -59,7 +59,8 @@ security_options = grouped(
         envvar="GYMMESH_CA",
         metavar="FILE",
         help=(
-            "Call services over TLS, and trust certificates of this authority. [env: GYMMESH_CA]"
+            "Call services over TLS, and trust certificates of the authority in FILE. "
+            "[env: GYMMESH_CA]"
         ),
     ),
     option(

@@ -34,7 +34,7 @@ def xds() -> None:
 @click.option(
     "--ca",
     metavar="FILE",
-    help="Call the discovery service over TLS, and trust certificates of this authority.",
+    help="Call the discovery service over TLS, and trust certificates of the authority in FILE.",
 )
 @click.option("--cert", metavar="FILE", help="Certificate of the client.")
 @click.option("--key", metavar="FILE", help="Private key of the certificate --cert.")

@@ -128,7 +128,8 @@ def answer_of(
         )
     except (TypeError, ValueError, RecursionError, NotImplementedError) as error:
         raise WrongResult(
-            f"returned a value that is not JSON ({error}): return text, an Image, or plain values",
+            f"returned a value that can't be written as JSON ({error}). Return text, an Image, or "
+            "values that JSON can represent",
             function,
         ) from None
 

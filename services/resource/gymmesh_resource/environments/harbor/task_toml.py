@@ -106,7 +106,9 @@ def _steps(folder: Path, said: TaskToml, box: TaskBox) -> list[TaskStep]:
         bare = step.name.rstrip(". ")
         if not _STEP_NAME.fullmatch(step.name) or not bare or bare != step.name:
             raise TaskRefused(
-                place("steps"), f"has the name {step.name!r}, which can't be a folder's name"
+                place("steps"),
+                f"has a step named {step.name!r}, but a step's name must be usable as a folder's "
+                "name",
             )
         if step.name.casefold() in names:
             raise TaskRefused(place("steps"), f"has {step.name!r} twice")

@@ -80,7 +80,7 @@ class Signals:
                     await self._end_storm(target)
         except TimeoutError:
             raise sandbox_lost(
-                self._sandbox_id, "the sandbox's processes could not be ended"
+                self._sandbox_id, "the sandbox's processes did not end after SIGKILL"
             ) from None
 
     async def _end_calmly(self, target: SignalTarget) -> bool:
