@@ -43,8 +43,8 @@ def _fits(recipe: Recipe, row: Json) -> bool:
 
 
 def unknown_shape(row: Json) -> str:
-    """Lines on a row that no recipe fits: its columns, the nearest recipes, a guess, a question. One
-    sentence on a row that is a task already.
+    """Lines on a row that no recipe fits: its columns, the nearest recipes, a guess, a question.
+    One sentence on a row that is a task already.
     """
     if "responses_create_params" in row:
         return (
