@@ -19,9 +19,10 @@ ROOT = Path(__file__).parents[3]
 
 
 def test_the_snippets_run(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(ROOT)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")  # environments of the page
+    monkeypatch.chdir(tmp_path)
     page = (ROOT / "docs" / "how-to" / "training.md").read_text()
     # What needs TRL is run by tests/handoff.
     blocks = re.findall(r"```python\n((?!# TRL).*?)```", page, re.DOTALL)
