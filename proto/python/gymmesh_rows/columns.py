@@ -358,8 +358,10 @@ class RowTimings(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     Attributes:
         started_at: When the rollout started, in seconds since 1970.
         duration_us: The time from the rollout's start to its end.
-        model_us: The time spent in all model calls, including the calls of actors.
-        tools_us: The time spent in tool calls.
+        model_us: The sum of the times of all model calls, including the calls of actors. If calls
+            were concurrent, the sum can exceed `duration_us`.
+        tools_us: The sum of the times of all tool calls. If calls were concurrent, the sum can
+            exceed `duration_us`.
         verify_us: The time spent in the verification.
     """
 

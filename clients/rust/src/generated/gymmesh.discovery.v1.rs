@@ -306,11 +306,11 @@ impl ::prost::Name for InstanceSnapshot {
     }
 }
 /// The health of an instance. A value that the server does not know counts as
-/// unspecified. Unspecified means SERVING in Register, and unchanged in Renew.
+/// unspecified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum Health {
-    /// Not used on the wire.
+    /// The value is not set: SERVING in Register, and unchanged in Renew.
     Unspecified = 0,
     /// The instance accepts calls.
     Serving = 1,

@@ -287,10 +287,12 @@ pub struct RowTimings {
     /// The time from the rollout's start to its end.
     #[prost(uint64, tag = "2")]
     pub duration_us: u64,
-    /// The time spent in all model calls, including the calls of actors.
+    /// The sum of the times of all model calls, including the calls of actors. If calls were
+    /// concurrent, the sum can exceed `duration_us`.
     #[prost(uint64, tag = "3")]
     pub model_us: u64,
-    /// The time spent in tool calls.
+    /// The sum of the times of all tool calls. If calls were concurrent, the sum can exceed
+    /// `duration_us`.
     #[prost(uint64, tag = "4")]
     pub tools_us: u64,
     /// The time spent in the verification.

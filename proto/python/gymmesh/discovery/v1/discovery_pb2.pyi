@@ -26,7 +26,7 @@ class _Health:
 class _HealthEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Health.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     HEALTH_UNSPECIFIED: _Health.ValueType  # 0
-    """Not used on the wire."""
+    """The value is not set: SERVING in Register, and unchanged in Renew."""
     HEALTH_SERVING: _Health.ValueType  # 1
     """The instance accepts calls."""
     HEALTH_NOT_SERVING: _Health.ValueType  # 2
@@ -36,11 +36,11 @@ class _HealthEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Health.ValueTy
 
 class Health(_Health, metaclass=_HealthEnumTypeWrapper):
     """The health of an instance. A value that the server does not know counts as
-    unspecified. Unspecified means SERVING in Register, and unchanged in Renew.
+    unspecified.
     """
 
 HEALTH_UNSPECIFIED: Health.ValueType  # 0
-"""Not used on the wire."""
+"""The value is not set: SERVING in Register, and unchanged in Renew."""
 HEALTH_SERVING: Health.ValueType  # 1
 """The instance accepts calls."""
 HEALTH_NOT_SERVING: Health.ValueType  # 2

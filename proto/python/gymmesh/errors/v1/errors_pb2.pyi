@@ -81,7 +81,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_SERVICE_NOT_FOUND: _ErrorReason.ValueType  # 20
     """NOT_FOUND. No service instance of that kind and name is known and serving.
     `known`, if set, has the names of all instances of that kind, whether they
-    serve or not, joined by ", ". Do not wait for a name that `known` does not have.
+    serve or not, joined by ", ". If `known` lacks the name, waiting for the name does not
+    help.
     Example: {"reason": "SERVICE_NOT_FOUND", "domain": "gymmesh",
     "metadata": {"service": "gymmesh.model.v1.ModelService", "name": "judge",
     "known": "policy"}}
@@ -496,7 +497,8 @@ Example: {"reason": "NOT_PERMITTED", "domain": "gymmesh",
 ERROR_REASON_SERVICE_NOT_FOUND: ErrorReason.ValueType  # 20
 """NOT_FOUND. No service instance of that kind and name is known and serving.
 `known`, if set, has the names of all instances of that kind, whether they
-serve or not, joined by ", ". Do not wait for a name that `known` does not have.
+serve or not, joined by ", ". If `known` lacks the name, waiting for the name does not
+help.
 Example: {"reason": "SERVICE_NOT_FOUND", "domain": "gymmesh",
 "metadata": {"service": "gymmesh.model.v1.ModelService", "name": "judge",
 "known": "policy"}}

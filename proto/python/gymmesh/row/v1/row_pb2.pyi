@@ -518,9 +518,13 @@ class RowTimings(_message.Message):
     duration_us: _builtins.int
     """The time from the rollout's start to its end."""
     model_us: _builtins.int
-    """The time spent in all model calls, including the calls of actors."""
+    """The sum of the times of all model calls, including the calls of actors. If calls were
+    concurrent, the sum can exceed `duration_us`.
+    """
     tools_us: _builtins.int
-    """The time spent in tool calls."""
+    """The sum of the times of all tool calls. If calls were concurrent, the sum can exceed
+    `duration_us`.
+    """
     verify_us: _builtins.int
     """The time spent in the verification."""
     def __init__(

@@ -26,11 +26,11 @@ const (
 )
 
 // The health of an instance. A value that the server does not know counts as
-// unspecified. Unspecified means SERVING in Register, and unchanged in Renew.
+// unspecified.
 type Health int32
 
 const (
-	// Not used on the wire.
+	// The value is not set: SERVING in Register, and unchanged in Renew.
 	Health_HEALTH_UNSPECIFIED Health = 0
 	// The instance accepts calls.
 	Health_HEALTH_SERVING Health = 1

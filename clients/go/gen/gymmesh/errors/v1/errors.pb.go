@@ -74,7 +74,8 @@ const (
 	ErrorReason_ERROR_REASON_NOT_PERMITTED ErrorReason = 11
 	// NOT_FOUND. No service instance of that kind and name is known and serving.
 	// `known`, if set, has the names of all instances of that kind, whether they
-	// serve or not, joined by ", ". Do not wait for a name that `known` does not have.
+	// serve or not, joined by ", ". If `known` lacks the name, waiting for the name does not
+	// help.
 	// Example: {"reason": "SERVICE_NOT_FOUND", "domain": "gymmesh",
 	// "metadata": {"service": "gymmesh.model.v1.ModelService", "name": "judge",
 	// "known": "policy"}}

@@ -789,9 +789,11 @@ type RowTimings struct {
 	StartedAt float64 `protobuf:"fixed64,1,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
 	// The time from the rollout's start to its end.
 	DurationUs uint64 `protobuf:"varint,2,opt,name=duration_us,json=durationUs,proto3" json:"duration_us,omitempty"`
-	// The time spent in all model calls, including the calls of actors.
+	// The sum of the times of all model calls, including the calls of actors. If calls were
+	// concurrent, the sum can exceed `duration_us`.
 	ModelUs uint64 `protobuf:"varint,3,opt,name=model_us,json=modelUs,proto3" json:"model_us,omitempty"`
-	// The time spent in tool calls.
+	// The sum of the times of all tool calls. If calls were concurrent, the sum can exceed
+	// `duration_us`.
 	ToolsUs uint64 `protobuf:"varint,4,opt,name=tools_us,json=toolsUs,proto3" json:"tools_us,omitempty"`
 	// The time spent in the verification.
 	VerifyUs      uint64 `protobuf:"varint,5,opt,name=verify_us,json=verifyUs,proto3" json:"verify_us,omitempty"`

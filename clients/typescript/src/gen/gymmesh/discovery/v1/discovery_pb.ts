@@ -468,13 +468,13 @@ export const InstanceSnapshotSchema: GenMessage<InstanceSnapshot> = /*@__PURE__*
 
 /**
  * The health of an instance. A value that the server does not know counts as
- * unspecified. Unspecified means SERVING in Register, and unchanged in Renew.
+ * unspecified.
  *
  * @generated from enum gymmesh.discovery.v1.Health
  */
 export enum Health {
   /**
-   * Not used on the wire.
+   * The value is not set: SERVING in Register, and unchanged in Renew.
    *
    * @generated from enum value: HEALTH_UNSPECIFIED = 0;
    */

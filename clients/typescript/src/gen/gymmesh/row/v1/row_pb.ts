@@ -568,14 +568,16 @@ export type RowTimings = Message<"gymmesh.row.v1.RowTimings"> & {
   durationUs: bigint;
 
   /**
-   * The time spent in all model calls, including the calls of actors.
+   * The sum of the times of all model calls, including the calls of actors. If calls were
+   * concurrent, the sum can exceed `duration_us`.
    *
    * @generated from field: uint64 model_us = 3;
    */
   modelUs: bigint;
 
   /**
-   * The time spent in tool calls.
+   * The sum of the times of all tool calls. If calls were concurrent, the sum can exceed
+   * `duration_us`.
    *
    * @generated from field: uint64 tools_us = 4;
    */
