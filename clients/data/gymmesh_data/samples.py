@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 import msgspec
 from msgspec import UNSET
@@ -23,7 +23,21 @@ _UNTRAINED: Final = -100
 
 
 class NoTokens(UserError):
-    """A rollout has no token ids, or lacks the token ids of a call, so it makes no sample."""
+    """A rollout has no token ids, so it makes no sample. `why`: the reason for reports."""
+
+    why: ClassVar[str] = "rollouts without token ids"
+
+
+class NoSequence(NoTokens):
+    """The ids that a call read are unknown, or continue tokens that are not there."""
+
+    why = "token ids that do not form one sequence"
+
+
+class NoneFree(NoTokens):
+    """No token was sampled freely by the policy."""
+
+    why = "token ids of which none was sampled freely"
 
 
 @dataclass(slots=True)
@@ -54,7 +68,8 @@ def samples_of(rollout: StoredRollout) -> list[Sample]:
     sample, and each sample has at least one.
 
     Raises:
-        NoTokens: the row has no token ids to train, or the prompt ids of a call are unknown.
+        NoTokens: the row has no token ids to train (NoneFree: only ids that were not sampled
+            freely), or the prompt ids of a call are unknown (NoSequence).
         UserError: the calls do not form a tree.
     """
     written = [_written(one) for one in _conversations(rollout)]
@@ -62,7 +77,7 @@ def samples_of(rollout: StoredRollout) -> list[Sample]:
     if samples:
         return samples
     if any(writer.samples for writer in written):
-        raise NoTokens(
+        raise NoneFree(
             f"{rollout.where}: {rollout.output_key}: has no freely sampled policy token: "
             "all tokens are from side calls, forced, or restricted by a grammar"
         )
@@ -87,7 +102,7 @@ def _conversations(rollout: StoredRollout) -> Iterator[StoredRollout]:
 
 
 def _written(rollout: StoredRollout) -> _SampleWriter:
-    """The samples of one conversation. Raises NoTokens."""
+    """The samples of one conversation. Raises NoSequence."""
     writer = _SampleWriter()
     for one in token_reads(rollout):
         writer.keep(one.shared)
@@ -95,7 +110,7 @@ def _written(rollout: StoredRollout) -> _SampleWriter:
         if tokens is None:
             continue
         if one.prompt_length is None:
-            raise NoTokens(
+            raise NoSequence(
                 f"{rollout.where}: call {one.call.call_id}: has generation_token_ids but no "
                 "prompt_token_ids. This violates the exact-token rule, so there is no sequence to "
                 "train on"

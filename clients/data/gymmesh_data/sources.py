@@ -9,18 +9,20 @@ a log line says that its rows are not verified.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Final
 
 from gymmesh_client import OutputFiles, open_run
-from gymmesh_client.problems import unreadable
+from gymmesh_client.problems import UserError, unreadable
 from gymmesh_data.rollout import StoredRollout, rollout_of_line
 
 _LOG: Final = logging.getLogger(__name__)
 _READ_BYTES: Final = 128 * 1024
 _FAILURES: Final = ".failures.jsonl"
+_SHARD: Final = re.compile(r"(.+)-[0-9]{5,}\.jsonl(?:\.zst)?")
 
 
 def read_rollouts(paths: Iterable[Path]) -> Iterator[StoredRollout]:
@@ -54,6 +56,15 @@ def run_of_failures(path: Path) -> Path | None:
     bare = path.with_name(stem)  # of an output that was named without a suffix
     run = bare if bare.is_file() else path.with_name(f"{stem}.jsonl")
     return run if is_run(run) else None
+
+
+def run_of_shard(path: Path) -> Path | None:
+    """The run of which a path names one shard, such as `out.jsonl` of `out-00000.jsonl.zst`; None
+    where it names another file.
+    """
+    found = _SHARD.fullmatch(path.name)
+    run = None if found is None else path.with_name(f"{found[1]}.jsonl")
+    return run if run is not None and is_run(run) else None
 
 
 def files_of(paths: Iterable[Path]) -> list[Path]:
@@ -90,15 +101,33 @@ def read_outcomes(paths: Iterable[Path]) -> Iterator[StoredRollout]:
             yield from read_rollouts([failures])
 
 
+def read_failures(paths: Iterable[Path]) -> Iterator[StoredRollout]:
+    """The failed rollouts of each path, as `read_outcomes`. Raises UserError."""
+    for path in distinct(paths):
+        if is_run(path):
+            yield from failures_of(path)
+        else:
+            yield from (one for one in read_outcomes([path]) if one.failed)
+
+
 def failures_of(path: Path) -> Iterator[StoredRollout]:
     """The current failures of a run. Raises UserError."""
     yield from _run(path, failed=True)
 
 
 def _run(path: Path, *, failed: bool = False) -> Iterator[StoredRollout]:
+    _refuse_other_name(path)
     with open_run(path) as run:
         for row in run.stored(failed=failed):
             yield rollout_of_line(row.line, row.where)
+
+
+def _refuse_other_name(path: Path) -> None:
+    """Refuse a name that only shares a run's journal, such as `out` for `out.jsonl`."""
+    files = OutputFiles(path)
+    run = path.with_name(f"{files.stem}.jsonl")
+    if run != path and not files.all_shards() and OutputFiles(run).all_shards():
+        raise UserError(f"{path}: does not exist. Pass the run's --output: {run}")
 
 
 def lines_of(path: Path) -> Iterator[tuple[str, bytes]]:
@@ -113,7 +142,7 @@ def lines_of(path: Path) -> Iterator[tuple[str, bytes]]:
 @cache
 def say_unverified(path: Path) -> None:
     """Log, once for each file, that its rows are not verified."""
-    if (run := run_of_failures(path)) is not None:
+    if (run := run_of_failures(path) or run_of_shard(path)) is not None:
         _LOG.warning(
             (
                 "%s is read without the journal of its run, so changed rows can't be "
@@ -126,6 +155,8 @@ def say_unverified(path: Path) -> None:
 
 
 def _file(path: Path) -> Iterator[StoredRollout]:
+    if path.suffix == ".zst" and (run := run_of_shard(path)) is not None:
+        raise UserError(f"{path}: is one shard of a run. Pass the run's --output: {run}")
     if path.exists():
         say_unverified(path)
     try:

@@ -309,7 +309,7 @@ def test_a_folder_never_replaces_what_it_reads_or_what_is_another_s(tmp_path: Pa
     folder.mkdir()
     (folder / "thesis.txt").write_text("mine")
     source = rollout_file(tmp_path)
-    with pytest.raises(UserError, match="move it"):
+    with pytest.raises(UserError, match=r"\(thesis.txt\), so --overwrite does not replace"):
         export_hub([source], folder, overwrite=True)
     (folder / "thesis.txt").rename(folder / "README.md")
     (folder / "sft").mkdir()

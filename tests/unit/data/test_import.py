@@ -445,7 +445,7 @@ def test_a_line_that_is_no_json_is_a_row_that_cannot_be_taken(tmp_path: Path) ->
     source.write_text('{"prompt": "x"}\n{"prompt": \n')
     _, summary = imported(tmp_path, "hf", source, skip_invalid=True)
     assert summary.refused == 1
-    assert "in.jsonl:2: is not JSON: not valid JSON at column" in summary.problems[0]
+    assert "in.jsonl:2: is not valid JSON at column" in summary.problems[0]
 
 
 def test_a_column_without_a_value_is_not_the_prompt(tmp_path: Path) -> None:

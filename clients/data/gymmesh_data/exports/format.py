@@ -14,19 +14,20 @@ from gymmesh_data.actors import Actor, actors_of
 from gymmesh_data.conversation import ChatStyle, Conversation, conversation_of
 from gymmesh_data.pairs import Pair
 from gymmesh_data.rollout import Json, StoredRollout
-from gymmesh_data.samples import NoTokens, samples_of
+from gymmesh_data.samples import NoSequence, NoTokens, Sample, samples_of
 from gymmesh_runtime.extras import Extra
 
 TEMPLATE_STYLE: Final = ChatStyle(arguments_as_objects=True)
 """Messages as chat templates take them."""
-_NO_SEQUENCE: Final = "token ids that do not form one sequence"
+_NO_LOGPROBS: Final = "log probabilities of samples (unknown for at least one token)"
 
 
 class TokenPlace(Enum):
     """Whether a format can store token ids, masks, log probabilities and weights versions."""
 
     NONE = "none"
-    BESIDE = "next to the text, if the rollout has token ids"
+    BESIDE = "next to the text of the main conversation, if the rollout has token ids"
+    SAMPLES = "samples next to the text, also of conversations that the agent abandoned"
     ONLY = "the records consist of token ids"
 
 
@@ -43,6 +44,15 @@ class Taken:
     # Of the calls whose tokens were given, by their ids: how many each read and sampled.
     _given: dict[str, int] = field(default_factory=dict, init=False, repr=False)
 
+    def exact_samples(self) -> list[Sample]:
+        """The rollout's training samples. Samples without log probabilities are counted as losses.
+        Raises NoTokens, and UserError for lists that disagree.
+        """
+        found = samples_of(self.rollout)
+        if bare := sum(not one.logprobs for one in found):
+            self.said.losses[_NO_LOGPROBS] += bare
+        return found
+
     def samples(self) -> list[Json]:
         """The rollout's exact tokens: `input_ids`, `mask` and `logprobs`. Empty if token ids are
         not requested, were not captured, or form no sequence. Raises UserError for lists that
@@ -53,11 +63,11 @@ class Taken:
         try:
             return [
                 {"input_ids": one.input_ids, "mask": one.mask, "logprobs": one.logprobs}
-                for one in samples_of(self.rollout)
+                for one in self.exact_samples()
             ]
-        except NoTokens:
+        except NoTokens as error:
             if self.rollout.has_tokens:
-                self.said.losses[_NO_SEQUENCE] += 1
+                self.said.losses[error.why] += 1
             return []
 
     def of_actors(self) -> Iterator[tuple[Actor, list[Taken]]]:
@@ -97,6 +107,7 @@ class Taken:
         if prefix > known:  # of a call whose tokens are not given
             whole = self.rollout.columns.prompt(call)
             if whole is None:
+                self.said.losses[NoSequence.why] = 1  # once for each rollout
                 return AddedTokens(0, None, tokens.output_token_ids, tokens.logprobs)
             prefix, prompt = 0, whole.tolist()
         self._given[call.call_id] = prefix + len(prompt) + len(tokens.output_token_ids)

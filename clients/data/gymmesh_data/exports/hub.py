@@ -26,7 +26,7 @@ HUB_ABOUT: Final = "a folder for the Hugging Face Hub: rollouts, sft, dpo, and a
 # calls as each row has them.
 CONFIGS: Final[Mapping[str, tuple[Format, str]]] = {
     "rollouts": (
-        Format("rollouts", "", of_rollout=table_row, tokens=TokenPlace.BESIDE),
+        Format("rollouts", "", of_rollout=table_row, tokens=TokenPlace.SAMPLES),
         "every rollout, with its exact tokens",
     ),
     "sft": (FORMATS["sft"], "demonstrations for supervised fine-tuning"),

@@ -42,6 +42,8 @@ from gymmesh_responses import JsonValue, loads
 _NOT_CARRIED = "token ids of rollouts"
 _OF_ACTORS = "conversations of actors"
 _LEFT = "conversations that the agent abandoned, for example after a summary"
+_TEXT_LEFT = "text of conversations that the agent abandoned (their tokens are exported)"
+_ALL_FAILED = "tasks without a completed rollout"
 # What is not judged is worse than any reward, and told from 0 by being no number.
 _NOT_JUDGED: Final = float("-inf")
 
@@ -52,14 +54,16 @@ def records(
     options: ExportOptions,
     summary: ExportSummary,
     spool: Path,
+    failed: Iterable[StoredRollout] = (),
 ) -> Iterator[bytes]:
     """The lines of an export, each with its newline. Counts go to `summary`. `spool`: the path of a
-    temporary file. Raises UserError if a rollout's row is malformed.
+    temporary file. `failed`: the failed rollouts, which formats of tasks read last, to count tasks
+    without a record. Raises UserError if a rollout's row is malformed.
     """
     making = _Records(form, options, summary, spool)
     selected = making.selected(rollouts)
     if form.of_task is not None:
-        yield from making.of_tasks(selected, *form.of_task)
+        yield from making.of_tasks(selected, failed, *form.of_task)
     elif form.of_pair is not None:
         yield from making.of_pairs(making.chosen(selected), form.of_pair)
     elif form.of_rollout is not None:
@@ -119,7 +123,9 @@ class _Records:
             if form.tokens is TokenPlace.NONE and said.token_calls:
                 said.losses[_NOT_CARRIED] += 1
             if form.tokens is not TokenPlace.ONLY and len(rollout.agent_paths) > 1:
-                said.losses[_LEFT] += len(rollout.agent_paths) - 1
+                in_samples = form.tokens is TokenPlace.SAMPLES and self._options.tokens
+                left = _TEXT_LEFT if in_samples and said.token_calls else _LEFT
+                said.losses[left] += len(rollout.agent_paths) - 1
             if not form.actors:
                 for actor in actors_of(rollout):
                     said.losses[_OF_ACTORS] += len(actor.conversations)
@@ -149,7 +155,11 @@ class _Records:
                     yield spool.content(number)
 
     def of_tasks(
-        self, selected: Iterable[StoredRollout], keep: KeptOfTask, make: OfTask
+        self,
+        selected: Iterable[StoredRollout],
+        failed: Iterable[StoredRollout],
+        keep: KeptOfTask,
+        make: OfTask,
     ) -> Iterator[bytes]:
         """A line for each task, in the order of their first rollouts."""
         losses, tasks = self._summary.losses, 0
@@ -170,6 +180,16 @@ class _Records:
                 rewards = [reward for reward, _ in scored if reward != _NOT_JUDGED]
                 facts = TaskFacts(number, rewards, len(scored), self._options.agent)
                 yield line_of(make(read_line(spool.content(scored[0][1])), facts))
+            keys = (_task_key(one) for one in failed if self._is_asked_for(one))
+            if missing := max(map(spool.number, keys), default=tasks) - tasks:
+                self._summary.left_out[_ALL_FAILED] += missing
+
+    def _is_asked_for(self, rollout: StoredRollout) -> bool:
+        """Whether a failed rollout is of a task that the selection accepts."""
+        names, part = self._options.selection.environments, self._options.part
+        if part is not None and not part[0] <= share_of(rollout.task_id) < part[1]:
+            return False
+        return not names or rollout.environment in names
 
     def of_pairs(self, chosen: Iterable[Taken], of_pair: OfPair) -> Iterator[bytes]:
         """A line for each pair of a task's rollouts."""
@@ -210,8 +230,8 @@ class _Records:
         """A rollout's lines; none where it has no token ids and the format is made of them."""
         try:
             lines = b"".join(map(line_of, of_rollout(taken)))
-        except NoTokens:
-            self._summary.left_out["rollouts without token ids"] += 1
+        except NoTokens as error:
+            self._summary.left_out[error.why] += 1
             return b""
         self._summary.losses.update(taken.said.losses)
         self._summary.changed.update(taken.said.changed)

@@ -18,7 +18,7 @@ from gymmesh_data.exports.hub import CONFIGS, HUB, card, path_of, selection_of
 from gymmesh_data.exports.records import records
 from gymmesh_data.exports.summary import ExportOptions, ExportSummary
 from gymmesh_data.exports.writing import LineFile
-from gymmesh_data.sources import files_of, read_rollouts
+from gymmesh_data.sources import files_of, read_failures, read_rollouts
 
 _WRITE_BYTES: Final = 128 * 1024
 
@@ -74,7 +74,8 @@ def _export(
 
     def lines() -> Iterator[bytes]:
         rollouts = read_rollouts(inputs)
-        made = records(rollouts, form, options, summary, file.spool)
+        failed = read_failures(inputs)
+        made = records(rollouts, form, options, summary, file.spool, failed)
         for some in _together(made):
             summary.records += some.count(b"\n")
             yield some
@@ -107,12 +108,7 @@ def export_hub(
     """
     options = options or ExportOptions()
     refuse_suffix(output, HUB)
-    if output.exists():
-        made = {"README.md", NOTE, *CONFIGS}
-        ours = output.is_dir() and {one.name for one in output.iterdir()} <= made
-        if not (overwrite and ours):
-            fix = "replace it with --overwrite" if ours else "move it"
-            raise UserError(f"{output} already exists: {fix}, or choose another --output")
+    _refuse_folder(output, overwrite=overwrite)
     files = [one.resolve() for one in files_of(inputs)]
     draft = FolderDraft(output, _made_of(inputs, options, test))
     for folder in (output, draft.path):
@@ -130,6 +126,29 @@ def export_hub(
     finally:
         draft.drop_if_empty()
     return total
+
+
+def _refuse_folder(output: Path, *, overwrite: bool) -> None:
+    """Refuse to replace what is there, unless told to and an export wrote it. Raises UserError."""
+    if not output.exists():
+        return
+    if not output.is_dir():
+        raise UserError(
+            f"{output} already exists and is a file: move it, or choose another --output"
+        )
+    made = {"README.md", NOTE, *CONFIGS}
+    foreign = sorted(one.name for one in output.iterdir() if one.name not in made)
+    if foreign:
+        more = f" and {len(foreign) - 1} more" if len(foreign) > 1 else ""
+        raise UserError(
+            f"{output} already exists and holds files that no export wrote ({foreign[0]}{more}), "
+            "so --overwrite does not replace the folder. Move these files, or choose another "
+            "--output"
+        )
+    if not overwrite:
+        raise UserError(
+            f"{output} already exists: replace it with --overwrite, or choose another --output"
+        )
 
 
 def _made_of(inputs: Sequence[Path], options: ExportOptions, test: float) -> Any:

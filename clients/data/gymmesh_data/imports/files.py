@@ -72,14 +72,20 @@ def _of_bytes(text: bytes, read: Callable[[bytes], Any] = loads) -> Any:
     try:
         return read(text)
     except CodecError as error:
-        return RowRefused(f"is not JSON: {error}")
+        return RowRefused(f"is {_not_json(error)}")
+
+
+def _not_json(error: CodecError) -> str:
+    """What is wrong with a text; most of these errors say themselves that it is not JSON."""
+    told = str(error)
+    return told if told.startswith("not ") else f"not JSON: {told}"
 
 
 def _json(path: Path) -> Iterator[tuple[str, Any]]:
     try:
         document = loads(path.read_bytes())
     except CodecError as error:
-        raise UserError(f"{path}: not JSON: {error}") from None
+        raise UserError(f"{path}: {_not_json(error)}") from None
     rows = document
     if isinstance(document, dict):
         rows = next((document[key] for key in _LISTS if isinstance(document.get(key), list)), None)

@@ -10,7 +10,6 @@ from gymmesh_data.conversation import ChatStyle, Conversation, to_last_answer
 from gymmesh_data.exports.format import TEMPLATE_STYLE, Format, PairFacts, Taken, TokenPlace
 from gymmesh_data.pairs import Pair
 from gymmesh_data.rollout import Json, StoredRollout
-from gymmesh_data.samples import samples_of
 from gymmesh_responses import dumps_clean
 
 _OPENAI_STYLE: Final = ChatStyle(keep_reasoning=False, developer_role=True)
@@ -89,7 +88,7 @@ def sft(taken: Taken) -> Iterator[Json]:
 def tokens(taken: Taken) -> Iterator[Json]:
     """The training samples of a rollout. Raises NoTokens."""
     rollout = taken.rollout
-    samples = samples_of(rollout)
+    samples = taken.exact_samples()
     versions = rollout.metadata.get("weights_versions", [])
     for number, sample in enumerate(samples):
         yield {
@@ -99,7 +98,8 @@ def tokens(taken: Taken) -> Iterator[Json]:
             "logprobs": sample.logprobs,
             "reward": rollout.reward,
             "task_id": rollout.task_id,
-            "rollout_id": rollout.rollout_id,
+            # Rows of other programs have no id; their place tells their samples apart.
+            "rollout_id": rollout.rollout_id or rollout.where,
             "sample": number,
             "samples": len(samples),
             "weights_versions": versions,
@@ -156,7 +156,7 @@ MADE: Final = (
         name="messages",
         about="every rollout: prompt, messages, tools, reward, metadata, token ids",
         of_rollout=messages,
-        tokens=TokenPlace.BESIDE,
+        tokens=TokenPlace.SAMPLES,
         actors=True,
     ),
     Format(

@@ -264,7 +264,7 @@ MADE: Final = (
         name="inspect",
         about="a log of the framework Inspect",
         of_rollout=sample,
-        tokens=TokenPlace.BESIDE,
+        tokens=TokenPlace.SAMPLES,
         pack=pack_eval,
         suffixes=(".eval",),
     ),

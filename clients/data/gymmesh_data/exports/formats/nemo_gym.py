@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 from gymmesh_client import UserError
 from gymmesh_data.exports.format import Format, Taken, TokenPlace
 from gymmesh_data.rollout import Json
+from gymmesh_data.samples import NoSequence
 from gymmesh_rows import TOKEN_KEYS, RowError, nemo_row
 
 
@@ -17,6 +18,8 @@ def row(taken: Taken) -> Iterator[Json]:
         made = nemo_row(taken.rollout.columns)
     except RowError as error:
         raise UserError(f"{taken.rollout.where}: {error}") from None
+    if taken.with_tokens and any(map(_lacks_prompt, _items_of(made))):
+        taken.said.losses[NoSequence.why] = 1
     if taken.with_tokens and taken.style.keep_reasoning:
         yield made
         return
@@ -28,6 +31,19 @@ def row(taken: Taken) -> Iterator[Json]:
             for actor in made["actors"]
         ]
     yield made
+
+
+def _items_of(row: Json) -> Iterator[Any]:
+    """The items of all conversations of a row."""
+    yield from row["response"]["output"]
+    for actor in row.get("actors") or ():
+        for conversation in actor["conversations"]:
+            yield from conversation["items"]
+
+
+def _lacks_prompt(item: Any) -> bool:
+    """Whether an item has sampled ids, but not the ids that their call read."""
+    return bool(item.get("generation_token_ids")) and not item.get("prompt_token_ids")
 
 
 def _without(conversation: Json, taken: Taken, key: str) -> Json:
