@@ -113,9 +113,7 @@ def test_a_shard_names_the_output_of_its_run(
 def test_a_name_that_only_shares_a_journal_is_named_as_typed(tmp_path: Path) -> None:
     (tmp_path / "y.journal").touch()
     (tmp_path / "y.jsonl.zst").touch()
-    with pytest.raises(
-        UserError, match=r"/y: does not exist. Pass .*/y\.jsonl$"
-    ):
+    with pytest.raises(UserError, match=r"/y: does not exist. Pass .*/y\.jsonl$"):
         list(read_rollouts([tmp_path / "y"]))
 
 
