@@ -36,7 +36,7 @@ rows          2 read
 data set      gsm8k, 2 rows
 tasks         2 in tasks.jsonl
 $ gym-cli data validate tasks.jsonl
-tasks.jsonl: 2 tasks, all right; --config FILE also checks the rows with their environments
+tasks.jsonl: 2 tasks, all valid; to check the rows with the environments, add --config FILE
 ```
 
 - If several data sets have the file's columns, `gym-cli import` chooses the data set whose recipe \
