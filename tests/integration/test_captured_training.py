@@ -245,7 +245,7 @@ def test_an_export_of_messages_has_the_actors_too(captured: Captured) -> None:
     # Text of the conversation in which it ended; that before the summary has no place.
     assert LOST in texts
     assert "let me see" not in texts
-    assert "not exported  conversations that the agent abandoned" in said
+    assert "not exported  text of conversations that the agent abandoned" in said
 
 
 def test_a_demonstration_has_no_side_call(captured: Captured) -> None:
