@@ -30,9 +30,11 @@ _OF_ENVIRONMENTS: Final = {
     "judged",
     "judged_in_vain",
 }
+_HELD: Final = "keeps_open_sessions_while_it_goes_down"
 #: What the examples do not offer, so that cases are skipped: it must stay this.
 _LACKS: Final[dict[str, set[str]]] = {
-    "go": _OF_ENVIRONMENTS,
+    "go": (_OF_ENVIRONMENTS - {"short_call"})
+    | {f"another server: goes_down stopped this one; pass --case {_HELD}"},
     "typescript": _OF_ENVIRONMENTS,
     "rust": {"not collect", "role_in_options", "sends_deltas", "side_by_side"},
 }
@@ -61,6 +63,15 @@ async def results_of(*arguments: str) -> list[dict[str, Any]]:
     assert process.returncode == 0, f"{json.dumps(failed, indent=1)}\n{err.decode()}"
     assert results, err.decode()
     return results
+
+
+@pytest.mark.parametrize("language", those_with({"go"}))
+async def test_a_session_that_is_open_is_served_to_its_end(language: str) -> None:
+    async with service(language) as running:
+        suite = ["--service", "resource", "--target", running.address, "--case", _HELD]
+        suite += ["--stop", f"kill -TERM {running.process.pid}"]
+        (result,) = await results_of(*suite, "--profile", str(PROGRAMS[language].profile))
+    assert result["outcome"] == "passed"
 
 
 @pytest.mark.parametrize("language", those_with(PROGRAMS))

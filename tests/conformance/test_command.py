@@ -65,6 +65,16 @@ async def test_an_environment_that_does_not() -> None:
     assert "resource.CloseSession" in result["problems"][0]
 
 
+async def test_a_profile_with_a_misspelt_name(tmp_path: Path) -> None:
+    profile = tmp_path / "profile.yaml"
+    profile.write_text("task: {task_id: france}\nright_rewrad: 0.5\n")
+    code, out, err = await _gym_cli(
+        *("--service", "resource", "--target", "127.0.0.1:1", "--profile", str(profile))
+    )
+    assert (code, out) == (2, "")
+    assert "does not know: 'right_rewrad'; did you mean 'right_reward'?" in err
+
+
 async def test_a_registry_that_is_told_to_go_down() -> None:
     words = ("-m", "tests.conformance.minimal", "discovery", "127.0.0.1:0")
     process = await asyncio.create_subprocess_exec(

@@ -112,6 +112,17 @@ async def test_a_session_that_is_open_is_served_to_its_end(serve_: _Serve) -> No
     assert result.outcome == "passed", result.problems
 
 
+async def test_one_case_stops_a_server() -> None:
+    async with (
+        stoppable(_minimal(lambda _: Capitals())("")) as (address, stop),
+        AddressPath(address) as path,
+    ):
+        target = ResourceTarget(path, load_profile(PROFILES / "capitals.yaml"))
+        first, second = await run_suite(target, only=["goes_down", HELD], stop=stop)
+    assert (first.outcome, second.outcome) == ("passed", "skipped"), first.problems
+    assert second.lacks == f"another server: goes_down stopped this one; pass --case {HELD}"
+
+
 class _Graceful(Draining):
     """Only lets running calls end, as the graceful stop of a gRPC library does."""
 

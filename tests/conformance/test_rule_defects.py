@@ -512,3 +512,24 @@ async def test_a_call_that_is_late_may_be_reset(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(implementations, "Capitals", _Resets)
     result = await _run("capitals", "slow_tool_keeps_the_deadline")
     assert result.outcome == "passed", result.problems
+
+
+class _InOrder(Capitals):
+    """Runs the calls of a session one after another; one that nobody waits for goes on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._locks: dict[str, asyncio.Lock] = {}
+
+    async def CallTool(self, request: Any, context: Any) -> Any:
+        lock = self._locks.setdefault(request.session_id, asyncio.Lock())
+        await lock.acquire()
+        answer = await super().CallTool(request, context)
+        lock.release()
+        return answer
+
+
+async def test_a_session_may_run_its_calls_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(implementations, "Capitals", _InOrder)
+    result = await _run("capitals", "slow_tool_keeps_the_deadline")
+    assert result.outcome == "passed", result.problems

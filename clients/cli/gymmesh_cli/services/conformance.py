@@ -82,8 +82,8 @@ _SERVICES = ("resource", "model", "agent", "discovery", "sandbox", "mux", "colle
     default="",
     metavar="COMMAND",
     help=(
-        "Command that shuts down the server, such as 'kill -TERM 1234'. The test case "
-        "`shutdown` needs this command, and runs last."
+        "Command that shuts down the server, such as 'kill -TERM 1234'. One test case "
+        "about shutdown, such as `goes_down`, runs it, and runs last."
     ),
 )
 @option(

@@ -32,8 +32,8 @@ import (
 	"github.com/gymmesh/gymmesh/clients/go/mesh"
 )
 
-// How long running calls may take to end when the server goes down.
-const drainTime = 5 * time.Second
+// How long open sessions, and then running calls, may take to end when the server goes down.
+const drainTime = 10 * time.Second
 
 func main() {
 	listen := flag.String("listen", "127.0.0.1:0", "`address` to serve at; port 0: the system chooses")
@@ -93,7 +93,7 @@ func serve(ctx context.Context, listener net.Listener, service *service, registr
 	others.Go(func() {
 		<-ctx.Done()
 		checks.Shutdown()
-		service.sessions.drain()
+		service.sessions.drain(drainTime)
 		timer := time.AfterFunc(drainTime, server.Stop)
 		defer timer.Stop()
 		server.GracefulStop()

@@ -102,11 +102,18 @@ func (s *sessions) remove(id string) {
 	}
 }
 
-// drain takes no new sessions any more.
-func (s *sessions) drain() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.draining = true
+// drain takes no new sessions any more, and waits until none is open, for a limited time. A graceful
+// stop of the server would not: a session has no call in flight between two of its calls.
+func (s *sessions) drain(limit time.Duration) {
+	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		s.mu.Lock()
+		s.draining = true
+		left := len(s.open)
+		s.mu.Unlock()
+		if left == 0 {
+			return
+		}
+	}
 }
 
 // sweep closes sessions that nobody calls, until the context ends.

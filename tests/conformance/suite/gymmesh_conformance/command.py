@@ -32,6 +32,7 @@ from gymmesh_conformance.suites import (
     SandboxTarget,
     Target,
     TargetError,
+    check_profile,
     load_profile,
     run_suite,
     select,
@@ -119,11 +120,13 @@ def _checked(options: Options) -> dict[str, Any]:
         select_collector_cases(options.cases)
     elif options.service == "mux":
         select_mux_cases(options.cases)
+        check_profile("mux", profile)
     elif options.service == "gateway":
         select_gateway_cases(options.cases)
         _adapter(options)
     else:
         select(options.service, options.cases)
+        check_profile(options.service, profile)
     return profile
 
 

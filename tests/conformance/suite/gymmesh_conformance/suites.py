@@ -23,13 +23,14 @@ from typing import Any, Final, Protocol
 
 from google.protobuf.message import Message
 
-from gymmesh_conformance.cases import Case, Tag, load_cases, load_yaml, to_plain
+from gymmesh_conformance.cases import Case, Tag, load_cases, load_yaml, names_in, to_plain
 from gymmesh_conformance.errors import CallError
 from gymmesh_conformance.paths import AddressPath, Path
 from gymmesh_conformance.runner import CaseResult, Stop, Subject, run_case
 from gymmesh_conformance.scripted import World
 from gymmesh_conformance.services import rpc
 from gymmesh_conformance.steps import WirePath
+from gymmesh_runtime.config import nearest
 
 _ASK_S: Final = 10.0
 #: Seconds that a slow call of a case takes, unless the profile says `slow_s`. Over 120, a client
@@ -58,6 +59,26 @@ def load_profile(path: FilePath) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise TargetError(f"{path}: a profile is a mapping of names; see profiles/capitals.yaml")
     return data
+
+
+def check_profile(suite: str, profile: Mapping[str, Any]) -> None:
+    """Raises TargetError for a key of a profile that the suite does not know."""
+    valid = {"slow_s", *_OTHER_NAMES.get(suite, ())}
+    for case in load_cases(suite):
+        valid.update(need.removeprefix("not ") for need in case.needs)
+        valid |= names_in((case.steps, dict(case.world)))
+    for name in profile:
+        if name not in valid:
+            close = nearest(str(name), valid)
+            hint = f"; {close}" if close.startswith("did") else ""
+            raise TargetError(f"the profile has a key that the suite does not know: {name!r}{hint}")
+
+
+#: Names of profiles by suite, besides those that its cases use.
+_OTHER_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
+    "agent": ("role",),
+    "sandbox": ("image", "create", "web_server"),
+}
 
 
 class ResourceTarget:
@@ -252,16 +273,24 @@ async def run_suite(
 ) -> list[CaseResult]:
     """Runs a suite's cases in order, or only those named.
 
-    `stop` tells the server to go down, for the case about that. `report` is called with each result
-    as it comes. Raises TargetError when the server does not say what it is, and LookupError for a
-    case that there is not.
+    `stop` tells the server to go down, for one case about that: others are skipped. `report` is
+    called with each result as it comes. Raises TargetError when the server does not say what it is,
+    and LookupError for a case that there is not.
     """
     subject = dataclasses.replace(await target.subject(), stop=stop)
     # After a case that stops the server nobody is there.
     cases = sorted(select(target.suite, only), key=lambda case: "stop" in case.needs)
     results = []
+    stopped_by = ""
     for case in cases:
-        result = await run_case(case, subject)
+        stops = subject.stop is not None and "stop" in case.needs
+        if stops and stopped_by:
+            lacks = f"another server: {stopped_by} stopped this one; pass --case {case.name}"
+            result = CaseResult(case.suite, case.name, case.rule, "skipped", lacks=lacks)
+        else:
+            result = await run_case(case, subject)
+        if stops and result.outcome != "skipped":
+            stopped_by = case.name
         results.append(result)
         if report is not None:
             report(result)

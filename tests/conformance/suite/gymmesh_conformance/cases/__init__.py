@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from gymmesh_conformance.cases.expectations import Answer, difference, expectation_problems
 from gymmesh_conformance.cases.gathering import gathered
-from gymmesh_conformance.cases.matching import Tag, load_yaml, mismatches, render, to_plain
+from gymmesh_conformance.cases.matching import (
+    Tag,
+    load_yaml,
+    mismatches,
+    names_in,
+    render,
+    to_plain,
+)
 from gymmesh_conformance.cases.reading import SUITES, Case, CaseError, load_cases, read_cases
 
 __all__ = [
@@ -19,6 +26,7 @@ __all__ = [
     "load_cases",
     "load_yaml",
     "mismatches",
+    "names_in",
     "read_cases",
     "render",
     "to_plain",

@@ -117,6 +117,12 @@ def load_yaml(path: Path) -> Any:
         return yaml.load(file, _Loader)  # a SafeLoader with tags of its own
 
 
+def names_in(node: Any) -> set[str]:
+    """The names of the variables that something uses."""
+    found = (name for name in _VARIABLE.findall(str(node)) if ":" not in name)
+    return {name.partition(".")[0] for name in found}
+
+
 def render(node: Any, lookup: Callable[[str], Any]) -> Any:
     """Fills in variables and turns the tags of bytes fields into base64. Raises LookupError."""
     if isinstance(node, str):
