@@ -121,7 +121,9 @@ async def test_a_file_runs_with_one_of_its_examples(desk: Path, tmp_path: Path) 
     assert done.code == 0, done.err
     assert "user Say 5." in done.out
     assert "verified reward 1  (right 1, asked 0)" in done.out
-    (await gym("run", "desk.py", "--index", "2", *model, cwd=tmp_path)).said("number of examples: 2")
+    (await gym("run", "desk.py", "--index", "2", *model, cwd=tmp_path)).said(
+        "number of examples: 2"
+    )
 
 
 async def test_a_file_is_served_alone_and_a_client_plays(desk: Path, tmp_path: Path) -> None:

@@ -113,5 +113,7 @@ def test_the_size_of_an_image_is_bounded(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", [[Image(GIF), {"a": 1}], {"picture": Image(GIF)}, b"GIF89a"])
 def test_an_image_stands_beside_texts_alone(value: object) -> None:
-    with pytest.raises(WrongResult, match="Return text, an Image, or values that JSON can represent"):
+    with pytest.raises(
+        WrongResult, match="Return text, an Image, or values that JSON can represent"
+    ):
         answer_of(value)
