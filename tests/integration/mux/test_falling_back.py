@@ -104,6 +104,40 @@ async def test_a_mux_that_somebody_else_wrote(
         await server.stop(0)
 
 
+async def test_a_refusal_that_comes_late(
+    directory: PeerDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gymmesh_runtime.wire.mux.connection._SILENCE_S", 0.05)
+    refuses = asyncio.Event()
+
+    async def late(_requests: Any, rpc: Any) -> None:
+        await refuses.wait()
+        await rpc.abort(grpc.StatusCode.UNIMPLEMENTED, f"unknown service {EXCHANGE}")
+
+    server = Server({MODEL: Probe()}, mux=False)
+    service, _, method = EXCHANGE.partition("/")
+    handlers: Any = {method: grpc.stream_stream_rpc_method_handler(late)}
+    server._plain._server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler(service, handlers),)
+    )
+    async with server.running() as address:
+        peer = directory.peer(instance_at(address))
+
+        async def stream_once() -> list[int]:
+            answers = peer.StreamResponse(stream("ok"), timeout=60.0)
+            return [answer.delta.output_index async for answer in answers]
+
+        streamed = asyncio.create_task(stream_once())
+        calls = [
+            asyncio.ensure_future(peer.CreateResponse(unary("ok"), timeout=60.0)) for _ in "ab"
+        ]
+        await asyncio.sleep(0.5)  # until the calls are on the stream
+        assert not streamed.done()
+        refuses.set()
+        await asyncio.gather(*calls)
+        assert await streamed == [0, 1, 2]
+
+
 async def test_attempts_to_connect_are_shared_and_paced(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
     clock = SimpleNamespace(monotonic=lambda: now)

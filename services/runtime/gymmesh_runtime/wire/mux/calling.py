@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from time import monotonic
 from typing import Any, Final
 
@@ -44,7 +44,7 @@ async def call_unary(
 
 async def call_stream(
     exchange: Exchange, spec: MethodSpec, request: Any, timeout: float, metadata: Mapping[str, str]
-) -> AsyncIterator[Any]:
+) -> AsyncGenerator[Any, None]:
     """Makes a call with a response stream. ``timeout`` in seconds, for all of it."""
     if exchange.sender.full:
         timeout = await _wait_for_room(exchange, spec, timeout)

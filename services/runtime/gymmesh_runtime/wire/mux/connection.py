@@ -191,8 +191,7 @@ class MuxConnection:
         try:
             await exchange.run()
         finally:
-            refused = call.done() and await call.code() is grpc.StatusCode.UNIMPLEMENTED
-            self._plain_only = self._plain_only or refused
+            self._plain_only = self._plain_only or exchange.refused
             call.cancel()
             self._channel.leave(held)
             if exchange.broken and time.monotonic() - started < _SHORT_LIFE_S:

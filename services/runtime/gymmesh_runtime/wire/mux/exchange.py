@@ -75,6 +75,9 @@ class Exchange:
         self.usable = True
         #: Whether it ended before its time.
         self.broken = False
+        #: Whether the peer doesn't offer the mux, and has seen none of the calls.
+        self.refused = False
+        self._heard = False
         self._stream = stream
         self._opener = opener
         self._side = "client" if opener else "server"
@@ -113,7 +116,8 @@ class Exchange:
 
     async def run(self) -> None:
         """Carries frames until the exchange ends. By then every call in flight has ended."""
-        tasks = {asyncio.create_task(self._read()), asyncio.create_task(self._write())}
+        self._reading = asyncio.create_task(self._read())
+        tasks = {self._reading, asyncio.create_task(self._write())}
         streams = metrics.MUX_STREAMS.labels(self._side)
         streams.inc()
         try:
@@ -171,6 +175,7 @@ class Exchange:
             self._warn(exc)
             self._break(f"the peer broke the mux protocol: {exc}")
         except Exception as exc:
+            self._refuse(exc)
             self._break(_message_of(exc, "reading from the mux"))
         else:
             # A server still answers what it was asked; a client's answers are all there.
@@ -184,6 +189,7 @@ class Exchange:
 
     def _receive(self, data: bytes) -> None:
         """Takes a batch. Raises Violation and ValueError."""
+        self._heard = True
         frames = unpack(data).frames
         if not frames:
             raise Violation("a batch had no frame")
@@ -226,6 +232,8 @@ class Exchange:
                     self._close_when_idle()
             await self._stream.end()
         except Exception as exc:
+            # The stream is over; reading tells why.
+            await asyncio.wait({self._reading}, timeout=_LINGER_S)
             self._break(_message_of(exc, "writing to the mux"))
         else:
             if self._opener:  # the peer now ends the stream
@@ -262,6 +270,11 @@ class Exchange:
             self._detail = detail.removeprefix(f"{self.peer}: ")
             self.broken = True
             self._over.set()
+
+    def _refuse(self, exc: Exception) -> None:
+        """Notes the refusal of a peer that doesn't offer the mux. A slow one's comes only here."""
+        if self._opener and not self._heard and isinstance(exc, MeshError):
+            self.refused = exc.reason == errors_pb2.ERROR_REASON_NOT_OFFERED
 
     def _broken_off(self) -> MeshError:
         return MeshError(

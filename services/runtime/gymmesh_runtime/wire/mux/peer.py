@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
 from typing import Any, Final
 
 from gymmesh_runtime.context import NO_METADATA
 from gymmesh_runtime.contract import MethodSpec, methods_of
-from gymmesh_runtime.errors import bounded_timeout
+from gymmesh_runtime.errors import MeshError, bounded_timeout
 from gymmesh_runtime.sizes import MIB, packed_request
 from gymmesh_runtime.wire.mux.calling import call_stream, call_unary
 from gymmesh_runtime.wire.mux.connection import MuxConnection
@@ -48,7 +49,14 @@ def _unary(connection: MuxConnection, spec: MethodSpec, plain: Any) -> Any:
             exchange, timeout = await _open(connection, spec, timeout)
         if exchange is None:
             return await plain(data, timeout=timeout, metadata=metadata)
-        return await call_unary(exchange, spec, data, timeout, metadata)
+        deadline = time.monotonic() + timeout
+        try:
+            return await call_unary(exchange, spec, data, timeout, metadata)
+        except MeshError:
+            left = deadline - time.monotonic()
+            if not exchange.refused or left <= 0:
+                raise
+        return await plain(data, timeout=left, metadata=metadata)
 
     return call
 
@@ -61,15 +69,20 @@ def _stream(connection: MuxConnection, spec: MethodSpec, plain: Any) -> Any:
         exchange = None
         if len(data) <= LARGE_BYTES:
             exchange, timeout = await _open(connection, spec, timeout)
-        if exchange is None:
-            responses = plain(data, timeout=timeout, metadata=metadata)
-        else:
-            responses = call_stream(exchange, spec, data, timeout, metadata)
-        try:
+        deadline = time.monotonic() + timeout
+        if exchange is not None:
+            try:
+                async with aclosing(call_stream(exchange, spec, data, timeout, metadata)) as over:
+                    async for response in over:
+                        yield response
+                return
+            except MeshError:
+                timeout = deadline - time.monotonic()
+                if not exchange.refused or timeout <= 0:
+                    raise
+        async with aclosing(plain(data, timeout=timeout, metadata=metadata)) as responses:
             async for response in responses:
                 yield response
-        finally:
-            await responses.aclose()
 
     return call
 
