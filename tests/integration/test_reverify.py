@@ -225,7 +225,7 @@ async def test_what_is_refused_before_anything_runs(folder: Path) -> None:
         '{"responses_create_params": {"input": "?"}, "response": {"output": []}, "reward": 1}\n'
     )
     foreign = await gym("reverify", "foreign.jsonl", "--dry-run", cwd=folder)
-    foreign.said("foreign.jsonl:1: environment: is missing. Name the environment", "--env NAME")
+    foreign.said("foreign.jsonl:1: environment: is missing. Pass --env NAME")
     other = await gym("reverify", "foreign.jsonl", "--dry-run", "--env", "chess", cwd=folder)
     other.said("environment 'chess'")
     assert not (folder / "new.jsonl").exists()

@@ -31,7 +31,7 @@ from gymmesh_audit.judgement import (
     without_echoes,
 )
 from gymmesh_audit.memory import PeakMemory
-from gymmesh_audit.parts import Part, message_first, not_varied, varied, without_other_part
+from gymmesh_audit.parts import GoldPart, message_first, not_varied, varied, without_other_part
 from gymmesh_audit.player import Played, Player
 from gymmesh_audit.policies import CONSTANTS, SILENCE, free_forms, from_elsewhere, from_nothing
 from gymmesh_audit.retarget import retargeted, with_patterns
@@ -154,7 +154,7 @@ class _Audit:
         self._findings: list[Weakness] = []
         self._notes: list[str] = []
         self._losses: Counter[str] = Counter()
-        self._not_varied: Counter[Part] = Counter()
+        self._not_varied: Counter[GoldPart] = Counter()
         self._own_golds: list[Gold] = []
         self._target: float | None = None
 

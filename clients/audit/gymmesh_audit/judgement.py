@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from gymmesh_audit.attack import KINDS, AttackKind
-from gymmesh_audit.parts import Part
+from gymmesh_audit.parts import GoldPart
 from gymmesh_audit.player import Played
 from gymmesh_audit.policies import CONTENT_FREE, SILENCE
 
@@ -94,7 +94,7 @@ class Report:
     live: Sequence[str] = ()
     unplayed: Sequence[AttackKind] = ()
     idle: Sequence[str] = ()
-    not_varied: Mapping[Part, int] = field(default_factory=dict)
+    not_varied: Mapping[GoldPart, int] = field(default_factory=dict)
     unjudged: int = 0
 
     @property

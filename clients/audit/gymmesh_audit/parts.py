@@ -14,7 +14,7 @@ from typing import Literal
 from gymmesh_audit.attack import Attack
 from gymmesh_audit.gold import Gold, number_of
 
-Part = Literal["calls", "message", "turns"]
+GoldPart = Literal["calls", "message", "turns"]
 
 
 def without_other_part(gold: Gold) -> Attack | None:
@@ -49,10 +49,10 @@ def message_first(parts: Sequence[Gold]) -> list[Gold]:
     return sorted(parts, key=lambda one: one.kind == "calls")
 
 
-def not_varied(golds: Sequence[Gold], parts: Sequence[Gold]) -> list[Part]:
+def not_varied(golds: Sequence[Gold], parts: Sequence[Gold]) -> list[GoldPart]:
     """The parts of a task's expected answers that `parts` do not vary."""
     kinds = {one.kind for one in parts}
-    missing: list[Part] = []
+    missing: list[GoldPart] = []
     if any(one.calls and one.answer for one in golds):
         if "calls" not in kinds:
             missing.append("calls")

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from gymmesh_audit.attack import KINDS, MEANS
 from gymmesh_audit.judgement import Report, Weakness
-from gymmesh_audit.parts import Part
+from gymmesh_audit.parts import GoldPart
 
 # From so many on, attacks that came out alike are one line.
 _MANY = 6
@@ -17,7 +17,7 @@ _GIVE = (
     "the answer. A service in another language implements AuditService.GetExpected, and the "
     "operator of the service must permit this call."
 )
-_PARTS: Final[Mapping[Part, str]] = {
+_PARTS: Final[Mapping[GoldPart, str]] = {
     "calls": (
         "calls of the expected answer, on {tasks}: the expected message also wins without its "
         "calls, so the verifier does not read the calls"

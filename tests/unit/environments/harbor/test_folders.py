@@ -113,7 +113,7 @@ def test_the_image_is_the_services_for_the_task_or_one_that_is_built(tmp_path: P
     ("files", "says"),
     [
         (harbor_task(f'{NEW}[[steps]]\nname = "a"\n'), "steps/a/instruction.md: cannot be read"),
-        (harbor_task(f'{NEW}[[steps]]\nname = "../a"\n'), "task.toml steps: has the name '../a'"),
+        (harbor_task(f'{NEW}[[steps]]\nname = "../a"\n'), "steps: has a step named '../a'"),
         (harbor_task(f'{NEW}[[steps]]\nname = "a"\n[[steps]]\nname = "A"\n',
                      **{"steps/a/instruction.md": "", "steps/A/instruction.md": ""}),
          "task.toml steps: has 'A' twice"),

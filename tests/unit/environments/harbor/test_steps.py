@@ -135,7 +135,7 @@ async def test_each_step_is_set_up_and_finds_nothing_of_the_tests_before(tmp_pat
 async def test_a_set_up_that_fails_is_a_fault_of_the_environment(tmp_path: Path) -> None:
     files = {"steps/two/workdir/setup.sh": "echo no >&2; exit 3\n"}
     async with opened(tmp_path, {"t": stepped_task({"one": "", "two": ""}, **files)}) as desk:
-        with pytest.raises(MeshError, match=r"setup\.sh of the step 'two' failed: no"):
+        with pytest.raises(MeshError, match=r"setup\.sh of the step 'two' failed, exit 3: no"):
             await played(desk, "t", ":", ":")
 
 
