@@ -61,6 +61,6 @@ def _parts(text: str, *, needs_minutes: bool) -> tuple[int, int]:
     if len(parts) > 2 or (needs_minutes and len(parts) < 2):
         raise ValueError(f"{text[:20]!r} is not a time of day")
     if any(len(part) > _DIGITS for part in parts):
-        raise ValueError("a time of day has fewer digits")
+        raise ValueError("the hour or the minute has too many digits")
     hour, minute = int(parts[0]), int(parts[1]) if len(parts) == 2 else 0
     return hour, minute

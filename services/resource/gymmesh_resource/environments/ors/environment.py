@@ -182,7 +182,7 @@ class OrsEnvironment(Environment[_Remote]):
             except Refused as error:
                 if error.status in (400, 422):
                     raise TaskInvalid(
-                        "ors", f"is rejected by the server: {error.detail}"
+                        "ors", f"has a task that the server rejects: {error.detail}"
                     ) from error
                 raise self._fault("create", error) from error
             except (NoOrsAnswer, ToolRaised, BadAnswer) as error:
