@@ -35,8 +35,8 @@ _TASKS: Final[Mapping[str, tuple[str, list[tuple[Any, Mapping[str, int], str, fl
     "pantry": (
         "stock",
         [
-            ({"bread": 3, "tea": 1}, {"bread": 3, "tea": 1}, "There are 4.", 1.0),
-            ({"bread": 3, "tea": 1}, {"bread": 3}, "There are 4.", 0.6),
+            ({"bread": 3, "tea": 1}, {"bread": 3, "tea": 1}, "4", 1.0),
+            ({"bread": 3, "tea": 1}, {"bread": 3}, "4", 0.6),
             ({"jam": 2}, {}, "I cannot.", 0.0),
         ],
     ),

@@ -39,8 +39,8 @@ func TestPartialCredit(t *testing.T) {
 		reward float64
 	}{
 		{nil, "", 0},
-		{[]string{`{"item":"bread","count":3}`, `{"item":"tea"}`}, "There are 4.", 1},
-		{[]string{`{"item":"bread","count":3}`, `{"item":"tea"}`}, "There are 14.", 0.8},
+		{[]string{`{"item":"bread","count":3}`, `{"item":"tea"}`}, "4", 1},
+		{[]string{`{"item":"bread","count":3}`, `{"item":"tea"}`}, "There are 4.", 0.8},
 		{[]string{`{"item":"bread","count":3}`}, "4", 0.6},
 		{[]string{`{"item":"bread","count":3}`, `{"item":"rice"}`, `{"item":"tea"}`}, "", 0.8 * 2 / 3},
 		{nil, "4", 0.2},

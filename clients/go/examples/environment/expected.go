@@ -46,7 +46,7 @@ func (s *service) GetExpected(
 			},
 		}})
 	}
-	items = append(items, codec.NewMessage("assistant", fmt.Sprintf("There are %d things then.", total)))
+	items = append(items, codec.NewMessage("assistant", fmt.Sprint(total)))
 	return &verifyv1.GetExpectedResponse{Answers: []*verifyv1.ExpectedAnswer{{
 		Kind: verifyv1.AnswerKind_ANSWER_KIND_CALLS, Items: items,
 	}}}, nil

@@ -244,8 +244,8 @@ func lastAnswer(transcript []*responsesv1.Item) string {
 	return ""
 }
 
-// says looks for a number among the words of a text; it is not in "-4" or "4.5".
+// says tells whether a text is a number and nothing else. A text that has the number among other
+// words may as well deny it.
 func says(text, number string) bool {
-	words := strings.FieldsFunc(text, func(r rune) bool { return !strings.ContainsRune("-.,0123456789", r) })
-	return slices.ContainsFunc(words, func(word string) bool { return strings.TrimRight(word, ".,-") == number })
+	return strings.TrimSuffix(strings.TrimSpace(text), ".") == number
 }

@@ -23,7 +23,7 @@ import (
 const version = "1"
 
 const exampleTask = `{"task_id": "pantry-1", "responses_create_params": {"input": [{"role": "user",
-  "content": "Stock three loaves of bread and a tea, and say how many things there are then."}]},
+  "content": "Stock three loaves of bread and a tea, and answer with the number of all things alone."}]},
   "wanted": {"bread": 3, "tea": 1}}`
 
 // service is the environment and its verifier.

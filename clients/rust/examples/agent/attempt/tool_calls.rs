@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
+use futures_util::stream;
 use gymmesh_client::dial::{answer, resource_client, within};
 use gymmesh_client::proto::resource::v1::{CallToolRequest, call_tool_response};
 use gymmesh_client::proto::responses::v1::{
@@ -17,13 +17,19 @@ use gymmesh_client::proto::rollout::v1::{
 use super::{Attempt, Step, failure, micros};
 
 impl Attempt {
-    /// Runs the tool calls of one answer side by side; whether the episode is over.
+    /// Runs the tool calls of one answer, side by side where the session permits it; whether the
+    /// episode is over.
     pub(super) async fn call_tools(&mut self, calls: Vec<FunctionCall>) -> Step<bool> {
         let Some(session) = &self.session else {
             return Ok(false);
         };
         let (channel, session_id) = (session.channel.clone(), session.opened.session_id.clone());
-        let mut waiting = FuturesUnordered::new();
+        let at_once = if session.opened.tools_in_order {
+            1
+        } else {
+            calls.len().max(1)
+        };
+        let mut to_make = Vec::new();
         for (place, call) in calls.into_iter().enumerate() {
             let (call_id, name) = (
                 call.call_id.unwrap_or_default(),
@@ -44,12 +50,13 @@ impl Attempt {
             };
             let mut client = resource_client(channel.clone());
             let limit = self.left();
-            waiting.push(async move {
+            to_make.push(async move {
                 let sent = Instant::now();
                 let said = answer(limit, client.call_tool(within(limit, request))).await;
                 (place, call_id, name, micros(sent), said)
             });
         }
+        let mut waiting = stream::iter(to_make).buffer_unordered(at_once);
         let mut outputs = Vec::new();
         let mut done = false;
         while let Some((place, call_id, name, total_us, said)) = waiting.next().await {
