@@ -107,7 +107,9 @@ class MeshSession:
             raise NotJudged(str(error)) from error
         verdict = verified.verification
         if not verdict.HasField("reward"):
-            raise NotJudged(f"the environment returned no reward: {verdict.reason or 'no reason given'}")
+            raise NotJudged(
+                f"the environment returned no reward: {verdict.reason or 'no reason given'}"
+            )
         return verdict
 
     async def close(self) -> None:
