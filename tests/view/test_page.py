@@ -50,7 +50,7 @@ def test_the_token_leaves_the_address(page: Any) -> None:
 
 
 def test_the_table_has_pages(page: Any) -> None:
-    assert count(page) == str(ALL)
+    until(lambda: count(page) == str(ALL), page)
     assert len(tasks(page)) == 100
     page.get_by_role("button", name="next →").click()
     until(lambda: len(tasks(page)) == ALL - 100, page)
@@ -355,7 +355,7 @@ def test_harm_stays_text(page: Any) -> None:
         assert page.locator(".escape", has_text=r"\x1b").count() > 0
         assert page.locator(".escape", has_text=r"\u202e").count() > 0
     show(page, f"#/rollout/{HOSTILE}", ".conversation")
-    assert page.get_by_text("which this page does not fetch: https://example.com").count() == 1
+    assert page.get_by_text("that this page does not fetch: https://example.com").count() == 1
     assert page.get_by_text("not valid JSON").count() == 1
     assert page.evaluate("({}).polluted") is None
     show(page, f"#/task/{HOSTILE}", ".column .conversation")
@@ -449,7 +449,7 @@ def test_a_bundle_opens_from_a_file(browser: Any, rows: Path, tmp_path: Path) ->
     requests = Requests(page)
     page.goto(f"{base}/index.html")
     page.wait_for_selector("a.open")
-    assert count(page) == str(ALL)
+    until(lambda: count(page) == str(ALL), page)
     page.get_by_label("Environment").select_option("shop")
     until(lambda: count(page) == "41", page)
     page.get_by_label("Search").fill("milk")
