@@ -108,9 +108,11 @@ async def test_a_refusal_that_comes_late(
     directory: PeerDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gymmesh_runtime.wire.mux.connection._SILENCE_S", 0.05)
-    refuses = asyncio.Event()
+    arrived, refuses = asyncio.Event(), asyncio.Event()
 
-    async def late(_requests: Any, rpc: Any) -> None:
+    async def late(requests: Any, rpc: Any) -> None:
+        await anext(aiter(requests))
+        arrived.set()
         await refuses.wait()
         await rpc.abort(grpc.StatusCode.UNIMPLEMENTED, f"unknown service {EXCHANGE}")
 
@@ -131,7 +133,8 @@ async def test_a_refusal_that_comes_late(
         calls = [
             asyncio.ensure_future(peer.CreateResponse(unary("ok"), timeout=60.0)) for _ in "ab"
         ]
-        await asyncio.sleep(0.5)  # until the calls are on the stream
+        async with asyncio.timeout(60.0):
+            await arrived.wait()  # what the calls sent is on the stream
         assert not streamed.done()
         refuses.set()
         await asyncio.gather(*calls)
