@@ -131,7 +131,7 @@ def figures(tally: Tally, **changes: Any) -> Figures:
         "retrying": 0,
         "width": 4,
         "concurrency": 4,
-        "away": (),
+        "away": {},
         "groups": 0,
         "held": False,
         "rollouts_per_s": 0.5,
@@ -170,7 +170,7 @@ def test_progress_in_words() -> None:
             "draining (the run reached its deadline of 5 s); Ctrl-C cancels",
         ),
         ({"state": "draining", "why": "cancelled"}, "ending (after gym-cli runs cancel)"),
-        ({"away": ("agent 'tool_loop'",)}, "waiting for agent 'tool_loop'"),
+        ({"away": {"agent 'tool_loop'": ""}}, "waiting for agent 'tool_loop'"),
         ({"groups": 16, "held": True}, "no new groups: the trainer has not acknowledged"),
     ],
 )
@@ -184,8 +184,8 @@ def test_a_line_names_the_error_of_an_unreachable_service_once(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     progress = Progress(10)
-    away = figures(Tally(), away=("agent 'a'", "model 'policy' (failed to connect (1))"))
-    other = figures(Tally(), away=("model 'policy' (a time-out)",))
+    away = figures(Tally(), away={"agent 'a'": "", "model 'policy'": "failed to connect (1)"})
+    other = figures(Tally(), away={"model 'policy'": "a time-out"})
     for one in (away, away, other, other, figures(Tally()), other):
         progress._show(one)
     lines = capsys.readouterr().err.splitlines()

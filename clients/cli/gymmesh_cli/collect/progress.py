@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Final
@@ -28,7 +28,7 @@ class Progress:
         self._total = total
         self._tty = sys.stderr.isatty()
         self._lines = 0
-        self._away: frozenset[str] = frozenset()  # services of the last line, with their errors
+        self._away: Mapping[str, str] = {}  # services of the last line, with their errors
 
     @asynccontextmanager
     async def shown(self, figures: Callable[[], Figures]) -> AsyncIterator[None]:
@@ -65,9 +65,11 @@ class Progress:
 
     def _without_known_errors(self, figures: Figures) -> Figures:
         """The figures, without the errors of unreachable services that the last line had."""
-        known, self._away = self._away, frozenset(figures.away)
-        away = (one.partition(" (")[0] if one in known else one for one in figures.away)
-        return replace(figures, away=tuple(away))
+        known, self._away = self._away, figures.away
+        away = {
+            name: "" if known.get(name) == error else error for name, error in figures.away.items()
+        }
+        return replace(figures, away=away)
 
 
 def progress_lines(figures: Figures, total: int) -> list[str]:
@@ -115,7 +117,8 @@ def _trouble(figures: Figures) -> str:
     if figures.held:
         parts.append("no new groups: the trainer has not acknowledged the finished groups")
     if figures.away:
-        parts.append(f"waiting for {', '.join(figures.away)}")
+        away = (f"{name} ({error})" if error else name for name, error in figures.away.items())
+        parts.append(f"waiting for {', '.join(away)}")
     tally = figures.tally
     if tally.put_back:
         parts.append(f"put back {tally.put_back}")

@@ -324,7 +324,7 @@ class Collector:
             retrying=dispatcher.retrying,
             width=dispatcher.limit,
             concurrency=dispatcher.concurrency,
-            away=tuple(dispatcher.away),
+            away=dispatcher.away,
             groups=0 if store is None else store.unacknowledged,
             held=store is not None and store.full,
             rollouts_per_s=rollouts,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -28,7 +29,7 @@ class Figures:
         width: current limit of running attempts: `concurrency`, or fewer while agents or
             environments are full.
         concurrency: the requested limit of running attempts.
-        away: the names of the agents, models and environments that rollouts wait for.
+        away: the agents, models and environments that rollouts wait for, with their last error.
         groups: finished groups that no trainer has acknowledged.
         held: whether new groups wait for an acknowledgement.
         rollouts_per_s: recent outcomes per second.
@@ -44,7 +45,7 @@ class Figures:
     retrying: int
     width: int
     concurrency: int
-    away: tuple[str, ...]
+    away: Mapping[str, str]
     groups: int
     held: bool
     rollouts_per_s: float

@@ -97,13 +97,13 @@ class Dispatcher(Generic[W]):
         return len(self._later)
 
     @property
-    def away(self) -> list[str]:
-        """The agents, models and environments that rollouts wait for, in words."""
-        agents = (
-            f"agent '{name}'" for name, gate in self._gates.items() if gate.closed_since is not None
-        )
-        services = (f"{gate.name} ({gate.message})" for gate in self._services.closed.values())
-        return list(dict.fromkeys((*agents, *services)))
+    def away(self) -> dict[str, str]:
+        """The agents, models and environments that rollouts wait for, such as `agent 'a'`, with
+        their last error; empty: none is known.
+        """
+        gates = self._gates.items()
+        agents = {f"agent '{name}'": "" for name, one in gates if one.closed_since is not None}
+        return agents | {one.name: one.message for one in self._services.closed.values()}
 
     @property
     def done(self) -> bool:

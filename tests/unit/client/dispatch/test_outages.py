@@ -178,7 +178,7 @@ def test_an_outage_holds_back_only_those_that_need_what_is_away() -> None:
     one.completed(second)
     now = [started(one, 1.0) for _ in range(2)]
     assert {each.work.environment for each in now} == {"b"}
-    assert one.away == ["model 'policy' (the endpoint of model 'policy' cannot be reached)"]
+    assert one.away == {"model 'policy'": "the endpoint of model 'policy' cannot be reached"}
 
 
 def test_a_rollout_that_brings_a_model_down_is_not_handed_round_for_ever() -> None:

@@ -28,7 +28,7 @@ def output_in(folder: Path, *, resume: bool = False) -> RunOutput:
 def figures(tally: Tally) -> Figures:
     return Figures(
         tally=tally, state="finished", why="", in_flight=0, queued=0, ending=0, retrying=0, width=4,
-        concurrency=4, away=(), groups=0, held=False, rollouts_per_s=2.0, tokens_per_s=50.0,
+        concurrency=4, away={}, groups=0, held=False, rollouts_per_s=2.0, tokens_per_s=50.0,
     )  # fmt: skip
 
 

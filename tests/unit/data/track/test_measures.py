@@ -30,7 +30,7 @@ def row(reward: float | None = 1.0, **metadata: Any) -> bytes:
 def figures(tally: Tally) -> Figures:
     return Figures(
         tally=tally, state="running", why="", in_flight=3, queued=1, ending=0, retrying=0, width=4,
-        concurrency=4, away=(), groups=0, held=False, rollouts_per_s=2.0, tokens_per_s=50.0,
+        concurrency=4, away={}, groups=0, held=False, rollouts_per_s=2.0, tokens_per_s=50.0,
     )  # fmt: skip
 
 
